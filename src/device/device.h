@@ -1,0 +1,112 @@
+/* device: memory, queues and events of one rank's device.
+ *
+ * A buffer is a handle, never a host pointer; only code that runs on a queue sees addresses. A queue runs its
+ * work in order. An event is a point on a queue's timeline: {queue, value} is done once the queue has finished
+ * its value-th work item; value 0 is always done. Pushing only enqueues.
+ *
+ * CPU backends:
+ *   inline    the compute and copy queues run work in the caller's thread, at push (a wait for another queue's
+ *             event blocks there); the io queue has a thread of its own.
+ *   deferred  every queue has a thread; all arenas are unreadable (PROT_NONE) except while work runs. It proves
+ *             that callers keep to the contract; slow.
+ */
+#ifndef IM_DEVICE_H
+#define IM_DEVICE_H
+
+#include "base/base.h"
+
+typedef enum im_dtype { IM_F32, IM_F64, IM_BF16, IM_F16, IM_I32, IM_I64, IM_U8, IM_U16, IM_DTYPE_COUNT } im_dtype;
+size_t im_dtype_size(im_dtype t);
+const char *im_dtype_name(im_dtype t); /* "fp32", "bf16", ... */
+
+/* One arena per class; a plan's bytes are told by class. */
+typedef enum im_class {
+    IM_CLASS_WEIGHTS,     /* weights as the forward reads them */
+    IM_CLASS_GRADIENTS,   /* fp32 gradient buckets */
+    IM_CLASS_OPTIMIZER,   /* masters, first and second moments */
+    IM_CLASS_ACTIVATIONS, /* edges, saved, stash, temp: what a program places */
+    IM_CLASS_COMM,        /* gathered weights, reduction staging */
+    IM_CLASS_KV,          /* key/value cache */
+    IM_CLASS_SCRATCH,     /* op workspace, library scratch */
+    IM_CLASS_CARRY,       /* batches, scalars, tables: outlive a program */
+    IM_CLASS_COUNT
+} im_class;
+const char *im_class_name(im_class c);
+
+typedef struct im_buffer {
+    uint8_t device, space, arena; /* arena: im_class */
+    size_t offset, nbytes;
+} im_buffer;
+
+typedef enum im_queue_id { IM_QUEUE_COMPUTE, IM_QUEUE_COPY, IM_QUEUE_IO, IM_QUEUE_COMM0, IM_QUEUE_MAX = 16 } im_queue_id;
+
+typedef struct im_event {
+    uint16_t queue;
+    uint64_t value;
+} im_event;
+
+/* Arguments that change from run to run and are never a shape. */
+typedef struct im_op_now {
+    int64_t step;    /* global step, from 0 */
+    int64_t sample0; /* global index of the first sample of this step's batch */
+    int64_t pos;     /* generation: position of the first new token */
+    int64_t kv_len;  /* generation: valid cache entries, new tokens included */
+} im_op_now;
+
+typedef struct im_device im_device;
+typedef struct im_queue im_queue;
+
+typedef enum im_kernels { IM_KERNELS_FAST, IM_KERNELS_PLAIN } im_kernels;
+
+typedef struct im_device_config {
+    bool deferred;
+    int threads;          /* OpenMP team of the compute queue; 0: im_machine_cores() */
+    im_kernels kernels;
+    int slow_ns;          /* deferred: sleep before each item, to shake orders; 0 none */
+} im_device_config;
+
+im_status im_device_open(im_context *ctx, const im_device_config *cfg, im_device **out) IM_MUST_CHECK;
+void im_device_close(im_device *d); /* waits for the queues; NULL is allowed */
+im_context *im_device_context(const im_device *d);
+const im_device_config *im_device_config_of(const im_device *d); /* threads resolved */
+
+/* Reserves the arena of a class: zeroed pages, 64-byte aligned (4096). Once per class; nbytes 0 is fine. */
+im_status im_device_reserve(im_device *d, im_class c, size_t nbytes) IM_MUST_CHECK;
+size_t im_device_reserved(const im_device *d, im_class c);
+void im_device_release(im_device *d, im_class c); /* after im_device_sync; the class may be reserved again */
+
+im_queue *im_device_queue(im_device *d, unsigned id); /* made at first use; NULL when it cannot be */
+
+/* Work: called on the queue's thread. p[i] is the address of buffer i (NULL for a buffer with nbytes 0). */
+typedef im_status (*im_work_fn)(void *arg, void *const *p, int np, const im_op_now *now);
+
+typedef struct im_work {
+    im_work_fn fn;
+    void *arg;
+    const im_buffer *buf; /* copied at push */
+    int nbuf;
+    im_op_now now;
+    const char *name;     /* for spans and errors; static or lives as long as the device */
+    uint32_t tag;         /* caller's number for spans and errors: bound op index */
+} im_work;
+
+#define IM_WORK_MAX_BUFFERS 20
+
+im_status im_queue_push(im_queue *q, const im_work *w) IM_MUST_CHECK;
+/* Later work of q starts after e. Never blocks the caller, except on inline queues. */
+im_status im_queue_wait(im_queue *q, im_event e) IM_MUST_CHECK;
+im_event im_queue_last(const im_queue *q); /* event of the item pushed last */
+/* Host memory must stay valid until the event. */
+im_status im_queue_upload(im_queue *q, im_buffer dst, const void *src, size_t nbytes) IM_MUST_CHECK;
+im_status im_queue_download(im_queue *q, void *dst, im_buffer src, size_t nbytes) IM_MUST_CHECK;
+
+/* A work item that failed makes its queue dead: later items are skipped, events report the error for ever. */
+im_status im_event_poll(im_device *d, im_event e, bool *done) IM_MUST_CHECK;
+im_status im_event_wait(im_device *d, im_event e) IM_MUST_CHECK; /* blocks the host */
+im_status im_device_sync(im_device *d) IM_MUST_CHECK;            /* all queues */
+
+/* Called after each item, on the queue's thread: start and end in im_clock_now seconds. */
+typedef void (*im_span_fn)(void *arg, unsigned queue, const char *name, uint32_t tag, double t0, double t1);
+void im_device_on_span(im_device *d, im_span_fn fn, void *arg);
+
+#endif

@@ -1,0 +1,38 @@
+/* plan: everything about a run, as data. */
+#ifndef IM_PLAN_H
+#define IM_PLAN_H
+
+#include "model/layout.h"
+
+typedef enum im_schedule { IM_SCHEDULE_GPIPE, IM_SCHEDULE_1F1B } im_schedule;
+
+typedef struct im_plan {
+    const im_model *model;
+    im_mesh mesh;             /* tp, cp, dp, pp */
+    int zero;                 /* 0..3 */
+    im_schedule schedule;
+    int64_t seq_len;          /* T */
+    int64_t micro_batch;      /* sequences a micro-batch and rank; the last one may be smaller */
+    int64_t global_batch;     /* sequences a step, all ranks */
+    int64_t eval_batch;       /* sequences an evaluation program takes at once; 0: micro_batch */
+    im_dtype precision;       /* IM_F32 or IM_BF16: weights and activations */
+    double dropout;           /* < 0: as the model's config says */
+    double label_smoothing;
+    double beta1, beta2, eps, weight_decay;
+    uint64_t seed;
+    int threads;              /* of this rank; 0: all usable cores */
+    bool documents;           /* attention stays within segment ids */
+} im_plan;
+
+/* Sane defaults for the rest. */
+void im_plan_defaults(im_plan *p, const im_model *m);
+/* Cross-field rules, each a named function; the message names the option and the nearest values that work. */
+im_status im_plan_validate(im_context *ctx, const im_plan *p) IM_MUST_CHECK;
+/* Micro-batches of one rank: how many, and the sequences in the i-th. */
+int im_plan_micro_batches(const im_plan *p, int dp_rank);
+int64_t im_plan_micro_batch_size(const im_plan *p, int dp_rank, int mb);
+/* First sample (0..global_batch) of micro-batch mb of dp rank r. */
+int64_t im_plan_first_sample(const im_plan *p, int dp_rank, int mb);
+void im_plan_to_yaml(const im_plan *p, im_str *out);
+
+#endif

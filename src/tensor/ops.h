@@ -1,0 +1,85 @@
+/* The op kinds: operands in order, constants f[] and i[]. (R) read, (W) written, (M) read and written.
+ * n rows = tokens of a micro-batch; A the activation dtype (fp32 or bf16), weights have dtype A too.
+ * "acc": i[0] = 1 adds to the output, 0 overwrites it (never reads it). Absent operands: ndim 0.
+ * Each kind has a plain C version (tensor/cpu/plain_*.c), the oracle of the fast one.
+ */
+#ifndef IM_TENSOR_OPS_H
+#define IM_TENSOR_OPS_H
+
+#include "tensor/op.h"
+
+typedef enum im_act { IM_ACT_GELU_TANH, IM_ACT_GELU_ERF, IM_ACT_SILU, IM_ACT_RELU } im_act;
+typedef enum im_norm { IM_NORM_RMS, IM_NORM_LAYER } im_norm;
+
+/* out(...) (W) = f[0] */
+extern const im_op_kind im_op_fill;
+/* in (R), out (W): same shape, any strides up to 4 dims; converts between fp32, fp64, bf16, fp16. */
+extern const im_op_kind im_op_copy;
+/* a (R), b (R), out (W): out = a + b, all A; out may be a or b. */
+extern const im_op_kind im_op_add;
+/* a (M,K) (R), b (K,N) (R), c (M,N) (W or M), bias (N) (R, optional). Strides express transposes: of the last two strides
+ * of a and b one is 1; c's last stride is 1. 3 dims: batched on dim 0. a and b share a dtype; c is fp32 or a's.
+ * i[0]: 1 accumulates into c (c fp32). Sums are fp32. */
+extern const im_op_kind im_op_matmul;
+/* x (n,N) (R), out (N) fp32 (acc): column sums, the gradient of a bias. */
+extern const im_op_kind im_op_colsum;
+/* ids (n) i32 (R), table (V,D) (R), out (n,D) (W), pos (n) i32 (R, optional), table2 (P,D) (R, optional):
+ * out = table[id] + table2[pos]. f[0] scale of table rows (1 usual). An id outside its table fails the op. */
+extern const im_op_kind im_op_embed;
+/* ids (n) i32 (R), dy (n,D) (R), dtable (V,D) fp32 (acc). Rows are summed in the order of n, whatever the threads. */
+extern const im_op_kind im_op_embed_grad;
+/* x (n,D) (R), w (D) (R), bias (D) (R, opt), y (n,D) (W), stat fp32 (W): rms (n,1) rstd; layer (n,2) mean, rstd;
+ * res (n,D) (R, opt), sum (n,D) (W, opt): sum = x + res is what is normalised. i[1]: im_norm. f[0]: eps. Sums in fp32. */
+extern const im_op_kind im_op_norm;
+/* x (n,D) (R) (the normalised input, i.e. sum), w (D) (R), stat (R), dy (n,D) (R), dx (n,D) (W), dw (D) fp32 (acc, opt), db (D) fp32 (acc, opt),
+ * dres (n,D) (R, opt): dx = dres + gradient. i[0] acc of dw and db, i[1] im_norm. */
+extern const im_op_kind im_op_norm_grad;
+/* x (n,H,E) (R), y (n,H,E) (W; may be x itself), pos (n) i32 (R), table (P,R) fp32 (R): R = rotary dims, a row is R/2 cosines then
+ * R/2 sines. i[1] 1: interleaved pairs (2j,2j+1), 0: halves (j, j+R/2). i[0] 1: the inverse rotation. Dims from R on are copied. */
+extern const im_op_kind im_op_rope;
+/* q (B,Tq,H,E), k (B,Tk,K,E), v (B,Tk,K,E) (R), pos_q (B,Tq), pos_k (B,Tk) i32 (R), seg_q, seg_k i32 (R, both or neither),
+ * o (B,Tq,H,E) (W), lse (B,Tq,H) fp32 (W). A query sees keys with pos_k <= pos_q (i[0] 1: causal), pos_q - pos_k < i[1] (0: no
+ * window) and equal segments. H is a multiple of K. f[0] scale of scores, f[1] dropout p on probabilities, i[2] dropout seed, i[3] site,
+ * i[4] 1: only the first now->kv_len keys count, i[5] first sample of this micro-batch in the step's batch.
+ * Never stores Tq x Tk. A query without a visible key gives o 0 and lse -inf. */
+extern const im_op_kind im_op_attention;
+/* q k v pos_q pos_k seg_q seg_k o lse as above (R), do (B,Tq,H,E) (R), dq (B,Tq,H,E), dk, dv (B,Tk,K,E) (W). Same constants. */
+extern const im_op_kind im_op_attention_grad;
+/* x (n,F) (R), y (n,F) (W). i[0] im_act. */
+extern const im_op_kind im_op_act;
+/* x (n,F) (R), dy (n,F) (R), dx (n,F) (W; may be dy). i[0] im_act. */
+extern const im_op_kind im_op_act_grad;
+/* h (n,2F) (R): gate in columns 0..F, up in F..2F; y (n,F) (W) = act(gate) * up. i[0] im_act. */
+extern const im_op_kind im_op_glu;
+/* h (n,2F) (R), dy (n,F) (R), dh (n,2F) (W). i[0] im_act. */
+extern const im_op_kind im_op_glu_grad;
+/* x (n,D) (R), y (n,D) (W; may be x), res (n,D) (R, opt): y = res + x * keep/(1-p). f[0] p. Key: i[0] seed, i[1] site, row r is sample
+ * now->sample0 + i[3] + r / i[2], position r % i[2]; column i[4] + c. Its own backward (on dy, without res). */
+extern const im_op_kind im_op_dropout;
+/* logits (n,V) fp32 (R), target (n) i32 (R; < 0 is not counted), loss f64 (1) (acc, i[1]: 1 adds), dlogits (n,V) A (W, opt; may be logits
+ * when fp32), row (n) fp32 (W, opt): log-probability of the target (0 where not counted). i[0]: real vocabulary Vr <= V (columns beyond are not in the softmax and get
+ * gradient 0), f[0] label smoothing s: loss = (1-s)*nll + s*mean over Vr of -log p. Loss and gradients are sums over rows.
+ * A target >= Vr fails the op. */
+extern const im_op_kind im_op_xent;
+/* target (n) i32 (R), count f64 (1) (acc, i[0]): how many are >= 0. */
+extern const im_op_kind im_op_count;
+/* x (n) fp32 (R), out f64 (1) (acc, i[0]): sum of squares, in f64, blocks in a fixed order whatever the threads. */
+extern const im_op_kind im_op_sumsq;
+/* sumsq f64 (1) (R), count f64 (1) (R), loss f64 (1) (R), hyper f64 (8) (R), out f64 (8) (M). hyper: see im_hyper_slot. out: see im_clip_slot.
+ * norm = sqrt(sumsq)/count; scale = min(1, clip/(norm + 1e-6)) / count (clip 0: no clipping; as torch.nn.utils.clip_grad_norm_); count 0: scale 0.
+ * finite = isfinite(sumsq) && isfinite(loss). t is incremented when finite. */
+extern const im_op_kind im_op_clip;
+typedef enum im_hyper_slot { IM_HYPER_LR, IM_HYPER_CLIP, IM_HYPER_COUNT = 8 } im_hyper_slot;
+typedef enum im_clip_slot { IM_CLIP_SCALE, IM_CLIP_NORM, IM_CLIP_FINITE, IM_CLIP_T /* Adam's step, kept across steps */, IM_CLIP_LOSS /* mean */, IM_CLIP_TOKENS, IM_CLIP_COUNT = 8 } im_clip_slot;
+/* w A (M), master fp32 (M; opt: absent when w is fp32), m fp32 (M), v fp32 (M), grad fp32 (R), clip f64 (8) (R), hyper f64 (8) (R), all 1-D of one length.
+ * AdamW as torch.optim.AdamW with gradient grad*scale and t = clip[IM_CLIP_T]; f: beta1, beta2, eps, weight decay. finite 0: nothing changes. */
+extern const im_op_kind im_op_adamw;
+/* logits (n,V) fp32 (R), id (n) i32 (W), logprob (n) fp32 (W; of the chosen id under the plain softmax). f[0] temperature (0: greedy), f[1] top-p,
+ * i[0] top-k (0: all), i[1] seed, i[2] real vocabulary. Random key: seed, now->pos, row. Ties: the lower id. */
+extern const im_op_kind im_op_sample;
+/* k (B,T,K,E) (R), cache (B,M,K,E) (M): cache[b, now->pos + t] = k[b, t]. */
+extern const im_op_kind im_op_kv_write;
+/* x (any, 1-D) (R), out f64 (2) (W): index of the first value that is not finite (-1: none), and the value. */
+extern const im_op_kind im_op_finite;
+
+#endif

@@ -1,0 +1,48 @@
+/* checkpoint: logical tensors on disk, any layout in, any layout out (DESIGN rules 10 and 11).
+ *
+ * A checkpoint is a directory that Transformers opens as it is:
+ *   config.json, generation_config.json, model.safetensors   weights, Hugging Face names (stored in the run's precision)
+ *   optimizer.safetensors   for every parameter NAME: NAME.m, NAME.v and, in bf16, NAME.master, all fp32
+ *   imece.json              manifest: format version, step, updates, position in the data, seed, fingerprint of the data, options
+ *                           that must agree, thread count and instruction set, size and XXH3 of each file
+ * Written to DIR.tmp, fsynced, checksummed, renamed; the file `latest` beside it (one line, the directory's name) moves last.
+ */
+#ifndef IM_CHECKPOINT_H
+#define IM_CHECKPOINT_H
+
+#include "engine/engine.h"
+#include "model/safetensors.h"
+
+typedef struct im_checkpoint_meta {
+    int64_t step;         /* steps done */
+    int64_t position;     /* samples consumed */
+    int64_t tokens;       /* tokens consumed */
+    int64_t updates;      /* Adam's step count */
+    uint64_t seed;
+    uint64_t data_fingerprint;
+    double last_loss;
+    int threads;
+    char isa[64];         /* instruction set and kernel backend */
+    char plan_key[256];   /* what must agree for bit-equal resume, as text */
+} im_checkpoint_meta;
+
+typedef struct im_checkpoint_save im_checkpoint_save;
+/* Begins to save into ROOT/step-N in the background: lays out the files, takes the snapshot from the engine (io queue). Several extra
+ * files (tokenizer.json ...) are copied from copy_from when there (NULL: none). *out tells later; one save at a time. keep: how many
+ * complete checkpoints stay (0: all; the newest always). */
+im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out) IM_MUST_CHECK;
+/* done tells whether it ended; a save that failed returns its error (and frees nothing). */
+im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done) IM_MUST_CHECK;
+/* Waits, returns the save's own status, frees s. */
+im_status im_checkpoint_finish(im_checkpoint_save *s) IM_MUST_CHECK;
+
+/* The newest complete checkpoint under root (by `latest`; when that one is torn or missing, the newest complete one, said in a warning). */
+im_status im_checkpoint_latest(im_context *ctx, const char *root, char *dir, size_t dir_size) IM_MUST_CHECK;
+/* Reads the manifest, verifies sizes (and checksums when `verify`). */
+im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out) IM_MUST_CHECK;
+/* Weights (any Hugging Face directory) into the engine, by segments. */
+im_status im_checkpoint_load_weights(im_context *ctx, im_engine *e, const char *dir) IM_MUST_CHECK;
+/* Masters, m, v and updates of one of our checkpoints. */
+im_status im_checkpoint_load_optimizer(im_context *ctx, im_engine *e, const char *dir, const im_checkpoint_meta *meta) IM_MUST_CHECK;
+
+#endif

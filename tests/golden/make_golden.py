@@ -2,7 +2,7 @@
 """make_golden.py [OUT]: writes the golden vectors of tests/golden.
 
 Made with Python 3.11, torch 2.15.0, transformers 5.24.0, numpy 2.4.6, safetensors 0.8.0; the versions that made a
-file are in its metadata. `make check-peers` makes a virtual environment that can run this script.
+file are in its metadata (made_by). `make check-peers` makes a virtual environment that can run this script.
 
 Each directory is one tiny random model (no weight, norm or bias is 0 or 1 by construction; sizes divide nothing):
   config.json, model.safetensors   as Transformers writes them, fp32
@@ -37,8 +37,9 @@ from transformers.models.llama import modeling_llama
 
 STEPS, B, T, PROMPT, GREEDY = 20, 3, 33, 9, 6
 LR, BETAS, EPS, DECAY, CLIP, SMOOTH = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0, 0.1
-VERSIONS = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__,
-            "safetensors": safetensors.__version__, "python": sys.version.split()[0]}
+MADE_BY = {"torch": torch.__version__, "transformers": transformers.__version__, "numpy": np.__version__,
+           "safetensors": safetensors.__version__, "python": sys.version.split()[0], "lr": LR, "betas": BETAS, "eps": EPS,
+           "weight_decay": DECAY, "clip": CLIP, "label_smoothing": SMOOTH, "prompt": PROMPT}
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 24}
@@ -228,9 +229,8 @@ def main():
         assert torch.equal(low["greedy"], high["greedy"])
         for key, value in stats.items():
             tensors[key] = torch.tensor([value], dtype=torch.float64)
-        meta = dict(VERSIONS, lr=str(LR), beta1=str(BETAS[0]), beta2=str(BETAS[1]), eps=str(EPS), weight_decay=str(DECAY),
-                    clip=str(CLIP), label_smoothing=str(SMOOTH), prompt=str(PROMPT))
-        save_file({k: np.ascontiguousarray(v.numpy()) for k, v in tensors.items()}, d / "golden.safetensors", metadata=meta)
+        save_file({k: np.ascontiguousarray(v.numpy()) for k, v in tensors.items()}, d / "golden.safetensors",
+                  metadata={"made_by": json.dumps(MADE_BY, sort_keys=True)})
         drift = lambda k: ((low[k] - high[k]) / high[k]).abs().max().item()
         print(f"{name}: loss {high['loss'][1]:.4f} -> {high['losses'][-1]:.4f}, norms {high['norms'][0]:.3f} -> {high['norms'][-1]:.3f}; "
               f"fp32 noise: {' '.join(f'{k[6:]} {v:.1e}' for k, v in stats.items())} losses {drift('losses'):.1e} norms {drift('norms'):.1e}")

@@ -43,6 +43,8 @@ int64_t im_view_count(const im_view *v);
 size_t im_view_extent(const im_view *v); /* bytes from the buffer's start to the end of the last element; 0 if absent */
 
 const char *im_op_name(const im_op_kind *k);
+/* How the op touches operand i: 'R', 'W' (never read), 'M' (read and written), 0 when absent. */
+char im_op_access(const im_op_kind *k, const im_op_args *a, int i);
 /* Pure: checks shapes, dtypes and constants and tells the cost. The message names op and operand. */
 im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args *a, im_op_cost *cost) IM_MUST_CHECK;
 /* Makes primitives for device d with its kernels (fast or plain). May allocate. */

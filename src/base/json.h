@@ -31,6 +31,8 @@ int64_t im_json_int(const im_json_value *v, int64_t fallback);  /* reals with an
 double im_json_real(const im_json_value *v, double fallback);   /* integers count */
 const char *im_json_string(const im_json_value *v, const char *fallback);
 size_t im_json_string_len(const im_json_value *v);
+/* A scalar as text: as it was written (YAML), or shortest form in buf (JSON numbers; 32 bytes are enough). */
+const char *im_json_text(const im_json_value *v, char *buf, size_t buflen);
 int im_json_line(const im_json_value *v); /* 1-based for YAML; 0 where unknown (JSON) */
 
 /* Required values: an absent key, a wrong type or a value outside [min, max] is an IM_ERR_FORMAT that

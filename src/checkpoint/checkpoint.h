@@ -13,6 +13,11 @@
 #include "engine/engine.h"
 #include "model/safetensors.h"
 
+enum { IM_CHECKPOINT_MAX_SKIPS = 64 };
+typedef struct im_checkpoint_skip {
+    int64_t from, count; /* samples that a rollback left out: [from, from + count) */
+} im_checkpoint_skip;
+
 typedef struct im_checkpoint_meta {
     int64_t step;         /* steps done */
     int64_t position;     /* samples consumed */
@@ -21,9 +26,13 @@ typedef struct im_checkpoint_meta {
     uint64_t seed;
     uint64_t data_fingerprint;
     double last_loss;
+    double elapsed_s;     /* seconds trained so far, over all resumes */
+    double warmup_done_s; /* elapsed_s when the warmup ended; < 0: it has not */
     int threads;
     char isa[64];         /* instruction set and kernel backend */
     char plan_key[256];   /* what must agree for bit-equal resume, as text */
+    int nskip;
+    im_checkpoint_skip skip[IM_CHECKPOINT_MAX_SKIPS];
 } im_checkpoint_meta;
 
 typedef struct im_checkpoint_save im_checkpoint_save;
@@ -38,8 +47,22 @@ im_status im_checkpoint_finish(im_checkpoint_save *s) IM_MUST_CHECK;
 
 /* The newest complete checkpoint under root (by `latest`; when that one is torn or missing, the newest complete one, said in a warning). */
 im_status im_checkpoint_latest(im_context *ctx, const char *root, char *dir, size_t dir_size) IM_MUST_CHECK;
+/* The same, and the checksums must agree too. */
+im_status im_checkpoint_latest_verified(im_context *ctx, const char *root, char *dir, size_t dir_size) IM_MUST_CHECK;
 /* Reads the manifest, verifies sizes (and checksums when `verify`). */
 im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out) IM_MUST_CHECK;
+
+typedef struct im_checkpoint_entry {
+    int64_t step;
+    bool complete;        /* manifest reads, every file has its size */
+    bool latest;          /* the pointer names it */
+    uint64_t nbytes;      /* of its files */
+    char name[32];        /* step-N */
+    char reason[256];     /* when not complete: why */
+} im_checkpoint_entry;
+/* All step-N directories under root, ascending. Free *out with free(). */
+im_status im_checkpoint_list(im_context *ctx, const char *root, im_checkpoint_entry **out, size_t *n) IM_MUST_CHECK;
+
 /* Weights (any Hugging Face directory) into the engine, by segments. */
 im_status im_checkpoint_load_weights(im_context *ctx, im_engine *e, const char *dir) IM_MUST_CHECK;
 /* Masters, m, v and updates of one of our checkpoints. */

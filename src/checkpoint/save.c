@@ -1,0 +1,378 @@
+/* Saving in the background.
+ *
+ *   caller's thread   start: step-N.tmp is made, both safetensors files get their header and their full size
+ *   io queue          write: each owned run of a bucket goes straight to its offset (pwrite from the weights themselves;
+ *                     UPDATE of the bucket waits for it, so the bytes are those of one step)
+ *   io queue          end:   small files, fsync, checksums, manifest, rename, pointer, prune
+ *
+ * A kill at any of these points leaves the previous checkpoint and the pointer to it as they were. An error is kept
+ * in the save's own context: it fails the save, not the run.
+ */
+#include "checkpoint/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { IM_FILE_WEIGHTS, IM_FILE_OPTIMIZER, IM_FILES };
+enum { IM_STATES_PER_PARAM = 3 }; /* m, v, master */
+
+typedef struct im_save_file {
+    char *path;
+    int fd;             /* -1: closed */
+    im_st_plan *tensor; /* weights: [param]; optimizer: [param * states + state] */
+    size_t count;
+} im_save_file;
+
+struct im_checkpoint_save {
+    im_context *ctx;  /* the caller's: gets the error when the save is finished */
+    im_context *own;  /* holds it until then */
+    im_engine *engine;
+    const im_layout *layout;
+    im_checkpoint_meta meta;
+    im_arena *arena;
+    const char *root, *temp, *copy_from;
+    char name[32];
+    int keep;
+    im_dtype stored;  /* of the weights */
+    size_t nstate;    /* of the optimizer's file: 0, 2, 3 */
+    im_save_file file[IM_FILES];
+    im_status status; /* written by the io queue until `ended` */
+    atomic_bool ended;
+    im_event done;
+};
+
+/* ---- bytes to their place ---------------------------------------------------- */
+
+static im_status write_all_at(im_context *ctx, const im_save_file *f, const void *data, size_t nbytes, uint64_t at)
+{
+    const char *p = data;
+    while (nbytes) {
+        size_t piece = nbytes < ((size_t)1 << 30) ? nbytes : (size_t)1 << 30;
+        ssize_t n = pwrite(f->fd, p, piece, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return im_fail_errno(ctx, "%s: write of %zu bytes at byte %llu", f->path, nbytes, (unsigned long long)at);
+        p += n;
+        at += (uint64_t)n;
+        nbytes -= (size_t)n;
+    }
+    return IM_OK;
+}
+
+/* Writes what of segment g lies in elements [first, first+count) of the bucket; data points at element `first`. */
+static im_status write_segment(im_checkpoint_save *s, const im_save_file *f, const im_st_plan *t, const im_segment *g,
+                               const char *data, size_t size, size_t first, size_t count)
+{
+    bool solid = g->n <= 1 || (g->local_stride == g->run && g->global_stride == g->run);
+    size_t runs = solid ? 1 : g->n, run = solid ? g->n * g->run : g->run;
+    for (size_t r = 0; r < runs; r++) {
+        size_t local = g->local0 + r * g->local_stride, global = g->global0 + r * g->global_stride;
+        size_t a = local > first ? local : first;
+        size_t end = local + run < first + count ? local + run : first + count;
+        if (a >= end)
+            continue;
+        IM_TRY(write_all_at(s->own, f, data + (a - first) * size, (end - a) * size, t->offset + (global + (a - local)) * size));
+    }
+    return IM_OK;
+}
+
+static void fail_save(im_checkpoint_save *s, im_status status)
+{
+    if (s->status == IM_OK)
+        s->status = status;
+}
+
+/* im_snapshot.write */
+static void write_bucket(void *arg, im_state_kind k, size_t bucket, im_dtype stored, const void *data, size_t first, size_t count)
+{
+    im_checkpoint_save *s = arg;
+    if (s->status != IM_OK || k == IM_STATE_GRAD)
+        return;
+    size_t state = k == IM_STATE_M ? 0 : k == IM_STATE_V ? 1 : 2;
+    bool weight = k == IM_STATE_WEIGHT;
+    if (!weight && state >= s->nstate)
+        return;
+    if (weight ? stored != s->stored : stored != IM_F32) {
+        fail_save(s, im_fail(s->own, IM_ERR_INTERNAL, "checkpoint: bucket %zu comes as %s", bucket, im_dtype_name(stored)));
+        return;
+    }
+    const im_save_file *f = &s->file[weight ? IM_FILE_WEIGHTS : IM_FILE_OPTIMIZER];
+    const im_bucket *b = &s->layout->bucket[bucket];
+    for (size_t i = 0; i < b->nowned; i++) {
+        const im_segment *g = &b->owned[i];
+        if (!g->owner)
+            continue;
+        const im_st_plan *t = &f->tensor[weight ? g->param : g->param * s->nstate + state];
+        im_status status = write_segment(s, f, t, g, data, im_dtype_size(stored), first, count);
+        if (status != IM_OK) {
+            fail_save(s, status);
+            return;
+        }
+    }
+}
+
+/* ---- the small files ------------------------------------------------------------- */
+
+static im_status write_small(im_context *ctx, const char *dir, const char *name, const void *data, size_t len)
+{
+    char path[IM_CHECKPOINT_PATH];
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        return im_fail(ctx, IM_ERR_ARG, "%s/%s: the path is too long", dir, name);
+    return im_file_write_atomic(ctx, path, data, len);
+}
+
+static im_status copy_small(im_context *ctx, const char *from, const char *dir, const char *name)
+{
+    char path[IM_CHECKPOINT_PATH];
+    if (snprintf(path, sizeof path, "%s/%s", from, name) >= (int)sizeof path || !im_path_exists(path))
+        return IM_OK;
+    char *data;
+    size_t len;
+    IM_TRY(im_file_read(ctx, path, (size_t)256 << 20, &data, &len));
+    im_status status = write_small(ctx, dir, name, data, len);
+    free(data);
+    return status;
+}
+
+/* Ids that end or start a text, as config.json gives them. */
+static im_status write_generation_config(im_context *ctx, const char *dir, const im_model *m)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    const im_json_value *root = m->config ? im_json_root(m->config) : NULL;
+    im_str text = {0};
+    im_str_append(&text, "{\n  \"_from_model_config\": true");
+    for (size_t i = 0; i < IM_COUNT_OF(keys); i++) {
+        const im_json_value *v = im_json_get(root, keys[i]);
+        if (im_json_type_of(v) == IM_JSON_INT)
+            im_str_printf(&text, ",\n  \"%s\": %lld", keys[i], (long long)im_json_int(v, 0));
+    }
+    im_str_append(&text, "\n}\n");
+    im_status status = text.failed ? im_fail(ctx, IM_ERR_NOMEM, "no memory for generation_config.json")
+                                   : write_small(ctx, dir, "generation_config.json", text.data, text.len);
+    im_str_free(&text);
+    return status;
+}
+
+static im_status write_extras(im_checkpoint_save *s)
+{
+    static const char *const extras[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+                                         "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"};
+    const im_model *m = s->layout->model;
+    im_str config = {0};
+    IM_TRY(im_model_config_text(s->own, m, s->stored, &config));
+    im_status status = write_small(s->own, s->temp, "config.json", config.data, config.len);
+    im_str_free(&config);
+    IM_TRY(status);
+    IM_TRY(write_generation_config(s->own, s->temp, m));
+    for (size_t i = 0; s->copy_from && i < IM_COUNT_OF(extras); i++)
+        IM_TRY(copy_small(s->own, s->copy_from, s->temp, extras[i]));
+    return IM_OK;
+}
+
+/* ---- the end ----------------------------------------------------------------------- */
+
+static im_status close_files(im_checkpoint_save *s)
+{
+    im_status status = IM_OK;
+    for (int i = 0; i < IM_FILES; i++) {
+        im_save_file *f = &s->file[i];
+        if (f->fd < 0)
+            continue;
+        if (status == IM_OK && fsync(f->fd))
+            status = im_fail_errno(s->own, "%s: fsync", f->path);
+        if (close(f->fd) && status == IM_OK)
+            status = im_fail_errno(s->own, "%s: close", f->path);
+        f->fd = -1;
+    }
+    return status;
+}
+
+static im_status complete(im_checkpoint_save *s)
+{
+    IM_TRY(close_files(s));
+    IM_TRY(write_extras(s));
+    IM_TRY(im_checkpoint_write_manifest(s->own, s->temp, &s->meta));
+    IM_TRY(im_fsync_dir(s->own, s->temp));
+    IM_TRY(im_checkpoint_publish(s->own, s->root, s->temp, s->name));
+    return im_checkpoint_prune(s->own, s->root, s->keep);
+}
+
+/* What a failed save wrote is worth nothing; the space it takes may be. */
+static void discard(im_checkpoint_save *s)
+{
+    for (int i = 0; i < IM_FILES; i++) {
+        if (s->file[i].fd >= 0)
+            close(s->file[i].fd);
+        s->file[i].fd = -1;
+    }
+    im_status ignored = im_remove_tree(s->own, s->temp);
+    (void)ignored; /* the first error stays the one that is told */
+}
+
+/* im_snapshot.end */
+static void end_save(void *arg)
+{
+    im_checkpoint_save *s = arg;
+    if (s->status == IM_OK)
+        s->status = complete(s);
+    if (s->status != IM_OK)
+        discard(s);
+    atomic_store(&s->ended, true);
+}
+
+/* ---- the start --------------------------------------------------------------------- */
+
+static void set_tensor(im_st_plan *t, const im_param *p, const char *name, im_dtype dtype)
+{
+    *t = (im_st_plan){.name = name, .dtype = dtype, .ndim = p->ndim};
+    for (int d = 0; d < p->ndim; d++)
+        t->shape[d] = p->shape[d];
+}
+
+/* Tables of both files, from the parameter table. */
+static im_status plan_tensors(im_checkpoint_save *s)
+{
+    static const char *const suffix[IM_STATES_PER_PARAM] = {"m", "v", "master"};
+    const im_model *m = s->layout->model;
+    im_save_file *w = &s->file[IM_FILE_WEIGHTS], *o = &s->file[IM_FILE_OPTIMIZER];
+    w->count = m->nparam;
+    o->count = m->nparam * s->nstate;
+    w->tensor = IM_ARENA_NEW(s->arena, im_st_plan, w->count + 1);
+    o->tensor = IM_ARENA_NEW(s->arena, im_st_plan, o->count + 1);
+    if (!w->tensor || !o->tensor)
+        return im_fail(s->own, IM_ERR_NOMEM, "no memory for the tables of a checkpoint of %zu tensors", w->count + o->count);
+    for (size_t p = 0; p < m->nparam; p++) {
+        set_tensor(&w->tensor[p], &m->param[p], m->param[p].name, s->stored);
+        for (size_t k = 0; k < s->nstate; k++) {
+            const char *name = im_arena_printf(s->arena, "%s.%s", m->param[p].name, suffix[k]);
+            if (!name)
+                return im_fail(s->own, IM_ERR_NOMEM, "no memory for the names of a checkpoint");
+            set_tensor(&o->tensor[p * s->nstate + k], &m->param[p], name, IM_F32);
+        }
+    }
+    return IM_OK;
+}
+
+/* Makes the file with its header and its whole size: a disk that is full is found here, where the file system can tell. */
+static im_status create_file(im_checkpoint_save *s, im_save_file *f, const char *name)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    im_str header = {0};
+    uint64_t size;
+    im_status status;
+    f->path = im_arena_printf(s->arena, "%s/%s", s->temp, name);
+    if (!f->path)
+        return im_fail(s->own, IM_ERR_NOMEM, "no memory for a path");
+    IM_TRY_GOTO(im_st_layout(s->own, f->tensor, f->count, metadata, &header, &size), free_header);
+    f->fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->fd < 0) {
+        status = im_fail_errno(s->own, "%s: create", f->path);
+        goto free_header;
+    }
+    if (fallocate(f->fd, 0, 0, (off_t)size) && errno != EOPNOTSUPP && errno != ENOSYS) {
+        status = im_fail_errno(s->own, "%s: %llu bytes", f->path, (unsigned long long)size);
+        goto free_header;
+    }
+    if (ftruncate(f->fd, (off_t)size)) {
+        status = im_fail_errno(s->own, "%s: size %llu", f->path, (unsigned long long)size);
+        goto free_header;
+    }
+    status = write_all_at(s->own, f, header.data, header.len, 0);
+free_header:
+    im_str_free(&header);
+    return status;
+}
+
+static im_status prepare(im_checkpoint_save *s, const char *root, const char *copy_from)
+{
+    snprintf(s->name, sizeof s->name, "step-%lld", (long long)s->meta.step);
+    s->root = im_arena_strdup(s->arena, root);
+    s->temp = im_arena_printf(s->arena, "%s/%s.tmp", root, s->name);
+    s->copy_from = copy_from ? im_arena_strdup(s->arena, copy_from) : NULL;
+    if (!s->root || !s->temp || (copy_from && !s->copy_from))
+        return im_fail(s->own, IM_ERR_NOMEM, "no memory for paths");
+    IM_TRY(im_mkdirs(s->own, root));
+    IM_TRY(im_checkpoint_clean(s->own, root));
+    IM_TRY(im_mkdirs(s->own, s->temp));
+    IM_TRY(plan_tensors(s));
+    IM_TRY(create_file(s, &s->file[IM_FILE_WEIGHTS], IM_CHECKPOINT_WEIGHTS));
+    return s->nstate ? create_file(s, &s->file[IM_FILE_OPTIMIZER], IM_CHECKPOINT_OPTIMIZER) : IM_OK;
+}
+
+static void destroy(im_checkpoint_save *s)
+{
+    im_context_destroy(s->own);
+    im_arena_destroy(s->arena);
+    free(s);
+}
+
+/* The error of the save's own context becomes the caller's. */
+static im_status hand_over(im_checkpoint_save *s, im_status status)
+{
+    return status == IM_OK ? IM_OK : im_fail(s->ctx, status, "%s", im_error_text(s->own));
+}
+
+im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out)
+{
+    void *memory;
+    IM_TRY(im_alloc(ctx, 1, sizeof(im_checkpoint_save), &memory));
+    im_checkpoint_save *s = memory;
+    bool master = im_engine_has_state(e, IM_STATE_MASTER), optimizer = im_engine_has_state(e, IM_STATE_M);
+    s->ctx = ctx;
+    s->engine = e;
+    s->layout = im_engine_layout(e);
+    s->meta = *meta;
+    s->keep = keep;
+    s->stored = master ? IM_BF16 : IM_F32;
+    s->nstate = !optimizer ? 0 : master ? 3 : 2;
+    s->file[0].fd = s->file[1].fd = -1;
+    im_status status;
+    IM_TRY_GOTO(im_arena_create(ctx, &s->arena), destroy_save);
+    IM_TRY_GOTO(im_context_create(&s->own), destroy_save);
+    status = prepare(s, root, copy_from);
+    if (status == IM_OK) {
+        im_snapshot snapshot = {.arg = s, .write = write_bucket, .end = end_save};
+        status = im_engine_snapshot(e, &snapshot, &s->done);
+        if (status == IM_OK) {
+            *out = s;
+            return IM_OK;
+        }
+        discard(s); /* the engine has recorded its error in its own context */
+        goto destroy_save;
+    }
+    if (s->temp)
+        discard(s);
+    status = hand_over(s, status);
+destroy_save:
+    destroy(s);
+    return status;
+}
+
+im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done)
+{
+    bool ended = atomic_load(&s->ended);
+    if (!ended) {
+        bool ignored;
+        IM_TRY(im_event_poll(im_engine_device(s->engine), s->done, &ignored)); /* a dead io queue never ends it */
+    }
+    *done = ended;
+    return ended ? s->status : IM_OK;
+}
+
+im_status im_checkpoint_finish(im_checkpoint_save *s)
+{
+    im_status status = im_event_wait(im_engine_device(s->engine), s->done);
+    if (status != IM_OK && !atomic_load(&s->ended))
+        discard(s);
+    if (status == IM_OK)
+        status = hand_over(s, s->status);
+    destroy(s);
+    return status;
+}

@@ -103,6 +103,8 @@ typedef struct im_model {
 im_status im_model_open(im_context *ctx, const char *what, const char *models_dir, im_model **out) IM_MUST_CHECK;
 im_status im_model_parse(im_context *ctx, const im_json *config, im_model **out) IM_MUST_CHECK; /* keeps no reference to config but copies it as text */
 void im_model_close(im_model *m); /* NULL is allowed */
+/* The names in models_dir, sorted, in arena a. */
+im_status im_model_list(im_context *ctx, const char *models_dir, im_arena *a, const char ***names, size_t *n) IM_MUST_CHECK;
 im_status im_model_need_runnable(im_context *ctx, const im_model *m) IM_MUST_CHECK;
 int64_t im_model_param_count(const im_model *m);       /* elements, tied once */
 int64_t im_param_count(const im_param *p);

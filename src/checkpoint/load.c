@@ -20,7 +20,7 @@ static im_status fill(im_context *ctx, const im_weights *w, const im_st_tensor *
         int64_t at = i * IM_SLICE, n = count - at < IM_SLICE ? count - at : IM_SLICE;
         im_status s = im_weights_read(ctx, w, t, first + at, n, IM_F32, stage + at);
         if (s != IM_OK) {
-#pragma omp critical(im_checkpoint_fill)
+#pragma omp atomic write
             failed = s;
         }
     }

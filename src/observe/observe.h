@@ -1,0 +1,89 @@
+/* observe: what a run tells: metrics.jsonl, the progress line, the closing summary, the trace that Perfetto opens.
+ *
+ * Nothing here prints: texts go into buffers that the caller hands to its sink.
+ */
+#ifndef IM_OBSERVE_H
+#define IM_OBSERVE_H
+
+#include "base/base.h"
+
+/* ---- metrics.jsonl: one JSON object a line -------------------------------------------- */
+
+/* One step. Units in the names; loss and grad_norm may be NaN (written as null, finite false). */
+typedef struct im_observe_step {
+    int64_t step;           /* steps done: the first line of a run is 1 */
+    int64_t tokens;         /* tokens consumed so far, all ranks */
+    double loss;            /* nats a counted token */
+    double grad_norm;       /* before clipping */
+    double lr;
+    double step_s;
+    double tokens_per_s;
+    double mfu;             /* 0..1; < 0: not known yet (null) */
+    size_t rss_bytes, mem_peak_bytes, mem_predicted_bytes;
+    bool finite;
+} im_observe_step;
+
+typedef struct im_observe_eval {
+    int64_t step;
+    double loss;            /* nats a counted token, over all of them */
+    int64_t counted;        /* tokens */
+    double bits_per_byte;   /* < 0: not known (null) */
+    double seconds;
+} im_observe_eval;
+
+typedef struct im_observe_file im_observe_file;
+/* Appends to path (created when absent). */
+im_status im_observe_open(im_context *ctx, const char *path, im_observe_file **out) IM_MUST_CHECK;
+/* A line is written whole or not at all: after a failed write the file is cut back to its last whole line. */
+im_status im_observe_put_step(im_observe_file *f, const im_observe_step *s) IM_MUST_CHECK;
+im_status im_observe_put_eval(im_observe_file *f, const im_observe_eval *e) IM_MUST_CHECK;
+/* {"step": .., "event": NAME, "text": ..}; text may be NULL. */
+im_status im_observe_put_event(im_observe_file *f, int64_t step, const char *name, const char *text) IM_MUST_CHECK;
+void im_observe_close(im_observe_file *f); /* NULL is allowed */
+/* Cuts a torn last line and then, from the end, the lines of steps after `step`. An absent file is fine. */
+im_status im_observe_cut(im_context *ctx, const char *path, int64_t step) IM_MUST_CHECK;
+
+void im_observe_step_json(const im_observe_step *s, im_str *out); /* without newline */
+void im_observe_eval_json(const im_observe_eval *e, im_str *out);
+
+/* ---- texts ------------------------------------------------------------------------------ */
+
+/* "step 120/2000 | loss 3.4567 | 12.3k tokens/s | MFU 61 % | 1.23 GiB | ETA 2m13s". total 0: no known end; eta_s < 0: unknown. */
+void im_observe_progress(const im_observe_step *s, int64_t total, double eta_s, im_str *out);
+/* 133.4 -> "2m13s"; returns buf */
+const char *im_observe_duration(char *buf, size_t size, double seconds);
+/* 12345 -> "12.3k"; returns buf */
+const char *im_observe_count(char *buf, size_t size, double n);
+
+typedef struct im_observe_summary {
+    int64_t steps, tokens;      /* of this run of the program */
+    double seconds, first_step_s; /* first_step_s: from the command to the start of the first step */
+    double first_loss, last_loss;
+    bool have_valid;
+    double first_valid, last_valid, first_bits, last_bits; /* bits per byte < 0: not known */
+    double tokens_per_s, mfu;
+    size_t mem_predicted, mem_peak;
+    const char *run;            /* directory */
+    const char *checkpoint;     /* NULL: none */
+} im_observe_summary;
+void im_observe_summary_text(const im_observe_summary *s, im_str *out); /* lines, each with newline */
+void im_observe_summary_json(const im_observe_summary *s, im_str *out);
+
+/* ---- trace.json ---------------------------------------------------------------------------- */
+
+typedef struct im_observe_trace im_observe_trace;
+/* A ring of `capacity` spans: the oldest make room. */
+im_status im_observe_trace_create(im_context *ctx, size_t capacity, im_observe_trace **out) IM_MUST_CHECK;
+void im_observe_trace_destroy(im_observe_trace *t); /* NULL is allowed */
+/* Spans from now on belong to this step and program. Any thread. */
+void im_observe_trace_begin(im_observe_trace *t, int64_t step, size_t program);
+void im_observe_trace_end(im_observe_trace *t); /* closes the step's own span */
+/* arg is the trace: fits im_device_on_span. Any thread. */
+void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t tag, double t0, double t1);
+/* Text of a span beside its name; may be NULL. */
+typedef const char *(*im_observe_label_fn)(void *arg, size_t program, uint32_t tag, im_str *buf);
+/* Chrome's trace event format, spans of the newest `steps` steps. queue_name[queue] names the rows (nqueue of them). */
+im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name,
+                                 size_t nqueue, im_observe_label_fn label, void *label_arg) IM_MUST_CHECK;
+
+#endif

@@ -1,0 +1,114 @@
+#include "observe/observe.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *im_observe_duration(char *buf, size_t size, double seconds)
+{
+    if (!(seconds >= 0) || seconds > 3.2e9) {
+        snprintf(buf, size, "?");
+        return buf;
+    }
+    long long s = (long long)(seconds + 0.5);
+    if (seconds < 9.95)
+        snprintf(buf, size, "%.1fs", seconds);
+    else if (s < 60)
+        snprintf(buf, size, "%llds", s);
+    else if (s < 3600)
+        snprintf(buf, size, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(buf, size, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(buf, size, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+    return buf;
+}
+
+const char *im_observe_count(char *buf, size_t size, double n)
+{
+    static const char *const unit[] = {"", "k", "M", "G", "T"};
+    size_t i = 0;
+    while (fabs(n) >= 999.5 && i + 1 < IM_COUNT_OF(unit)) {
+        n /= 1000;
+        i++;
+    }
+    if (!i && n == floor(n))
+        snprintf(buf, size, "%.0f", n);
+    else
+        snprintf(buf, size, "%.3g%s", n, unit[i]);
+    return buf;
+}
+
+void im_observe_progress(const im_observe_step *s, int64_t total, double eta_s, im_str *out)
+{
+    char rate[32], memory[32], eta[32];
+    im_str_printf(out, "step %" PRId64, s->step);
+    if (total)
+        im_str_printf(out, "/%" PRId64, total);
+    if (s->finite)
+        im_str_printf(out, " | loss %.4f", s->loss);
+    else
+        im_str_append(out, " | loss not finite");
+    im_str_printf(out, " | %s tokens/s", im_observe_count(rate, sizeof rate, s->tokens_per_s));
+    if (s->mfu >= 0)
+        im_str_printf(out, " | MFU %.0f %%", 100 * s->mfu);
+    im_str_printf(out, " | %s", im_format_bytes(memory, sizeof memory, (double)s->rss_bytes));
+    if (eta_s >= 0)
+        im_str_printf(out, " | ETA %s", im_observe_duration(eta, sizeof eta, eta_s));
+}
+
+void im_observe_summary_text(const im_observe_summary *s, im_str *out)
+{
+    char a[32], b[32];
+    im_str_printf(out, "done        %" PRId64 " steps, %s tokens in %s", s->steps, im_observe_count(a, sizeof a, (double)s->tokens),
+                  im_observe_duration(b, sizeof b, s->seconds));
+    im_str_printf(out, "; the first began after %s\n", im_observe_duration(a, sizeof a, s->first_step_s));
+    if (s->steps > 0)
+        im_str_printf(out, "loss        %.4f -> %.4f\n", s->first_loss, s->last_loss);
+    if (s->have_valid) {
+        im_str_printf(out, "validation  %.4f -> %.4f", s->first_valid, s->last_valid);
+        if (s->last_bits >= 0)
+            im_str_printf(out, "   bits per byte %.4f -> %.4f", s->first_bits, s->last_bits);
+        im_str_append(out, "\n");
+    }
+    im_str_printf(out, "speed       %s tokens/s", im_observe_count(a, sizeof a, s->tokens_per_s));
+    if (s->mfu >= 0)
+        im_str_printf(out, ", MFU %.0f %%", 100 * s->mfu);
+    im_str_printf(out, "\nmemory      predicted %s, ", im_format_bytes(a, sizeof a, (double)s->mem_predicted));
+    im_str_printf(out, "measured peak %s\n", im_format_bytes(b, sizeof b, (double)s->mem_peak));
+    im_str_printf(out, "run         %s\n", s->run);
+    if (s->checkpoint)
+        im_str_printf(out, "checkpoint  %s\n", s->checkpoint);
+}
+
+static void real(im_str *out, const char *key, double x, bool known)
+{
+    if (known && isfinite(x))
+        im_str_printf(out, ", \"%s\": %.9g", key, x);
+    else
+        im_str_printf(out, ", \"%s\": null", key);
+}
+
+void im_observe_summary_json(const im_observe_summary *s, im_str *out)
+{
+    im_str_printf(out, "{\"steps\": %" PRId64 ", \"tokens\": %" PRId64, s->steps, s->tokens);
+    real(out, "seconds", s->seconds, true);
+    real(out, "first_step_s", s->first_step_s, true);
+    real(out, "first_loss", s->first_loss, s->steps > 0);
+    real(out, "last_loss", s->last_loss, s->steps > 0);
+    real(out, "first_valid_loss", s->first_valid, s->have_valid);
+    real(out, "last_valid_loss", s->last_valid, s->have_valid);
+    real(out, "first_bits_per_byte", s->first_bits, s->have_valid && s->first_bits >= 0);
+    real(out, "last_bits_per_byte", s->last_bits, s->have_valid && s->last_bits >= 0);
+    real(out, "tokens_per_s", s->tokens_per_s, true);
+    real(out, "mfu", s->mfu, s->mfu >= 0);
+    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak);
+    im_str_json_string(out, s->run, strlen(s->run));
+    im_str_append(out, ", \"checkpoint\": ");
+    if (s->checkpoint)
+        im_str_json_string(out, s->checkpoint, strlen(s->checkpoint));
+    else
+        im_str_append(out, "null");
+    im_str_append(out, "}");
+}

@@ -18,15 +18,68 @@ uint64_t im_tokens_fingerprint(const im_tokens *t); /* of sizes, the index and s
 const char *im_tokens_prefix(const im_tokens *t);
 /* ids [first, first+n) as i32. */
 im_status im_tokens_read(im_context *ctx, const im_tokens *t, int64_t first, int64_t n, int32_t *out) IM_MUST_CHECK;
-int32_t im_tokens_max_id(const im_tokens *t, int64_t first, int64_t n); /* largest id in a range */
+int32_t im_tokens_max_id(const im_tokens *t, int64_t first, int64_t n); /* largest id in a range; -1 when it is empty; larger than i32: INT32_MAX */
+void im_tokens_id_range(const im_tokens *t, int64_t first, int64_t n, int64_t *least, int64_t *largest); /* n 0: 0 and -1 */
+const char *im_tokens_dtype(const im_tokens *t); /* as numpy names it: "uint16" */
+size_t im_tokens_nbytes(const im_tokens *t);     /* of the .bin */
+/* Document i is tokens [*first, *first + *n). Its index entries are checked here: opening looks only at some. */
+im_status im_tokens_document(im_context *ctx, const im_tokens *t, int64_t i, int64_t *first, int64_t *n) IM_MUST_CHECK;
+/* Walks the whole index (time in proportion to the number of sequences): every pointer, every length, every document. */
+im_status im_tokens_verify(im_context *ctx, const im_tokens *t) IM_MUST_CHECK;
 
 typedef struct im_tokens_writer im_tokens_writer;
-/* dtype IM_U16, IM_I32 (as Megatron's codes 8 and 4). Writes to temporary names; only finish makes PREFIX.bin and .idx. */
+/* dtype IM_U16, IM_I32 (as Megatron's codes 8 and 4). Writes to temporary names (PREFIX.bin.tmp, PREFIX.idx.tmp, locked against a
+ * second writer); only finish makes PREFIX.bin and .idx, in place of older ones. A document of more than 2^31-1 tokens
+ * becomes several sequences. An append to a writer that has failed fails again. */
 im_status im_tokens_create(im_context *ctx, const char *prefix, im_dtype dtype, im_tokens_writer **out) IM_MUST_CHECK;
 im_status im_tokens_append(im_tokens_writer *w, const int32_t *ids, size_t n) IM_MUST_CHECK;
-im_status im_tokens_end_document(im_tokens_writer *w) IM_MUST_CHECK;
+im_status im_tokens_append_bytes(im_tokens_writer *w, const void *bytes, size_t n) IM_MUST_CHECK; /* byte-level ids */
+im_status im_tokens_end_document(im_tokens_writer *w) IM_MUST_CHECK; /* without a token since the last end: nothing */
+int64_t im_tokens_written(const im_tokens_writer *w);
+int64_t im_tokens_written_documents(const im_tokens_writer *w); /* ended ones */
+/* Moves the tokens from `first` on to the (empty) writer `to`, documents with them; the one that `first` cuts becomes two. */
+im_status im_tokens_move_tail(im_tokens_writer *w, int64_t first, im_tokens_writer *to) IM_MUST_CHECK;
 im_status im_tokens_finish(im_tokens_writer *w) IM_MUST_CHECK; /* frees w in every case */
 void im_tokens_abandon(im_tokens_writer *w);                   /* removes the temporary files */
+
+/* ---- text to byte-level token files ------------------------------------------- */
+
+/* What ends a document. IM_SPLIT_FILE: the end of the file. LINES: every newline (which is dropped). BLANK: a run of lines of white
+ * space only. SEPARATOR: a line that is exactly `separator`. Empty documents are dropped. Each document is its bytes, then IM_BYTE_EOD. */
+typedef enum im_split { IM_SPLIT_FILE, IM_SPLIT_LINES, IM_SPLIT_BLANK, IM_SPLIT_SEPARATOR } im_split;
+
+typedef struct im_corpus_config {
+    im_split split;
+    const char *separator;
+    double valid_fraction; /* of the documents, by a hash of (seed, document number); 0: none; ignored with valid_every */
+    int64_t valid_every;   /* every N-th document; 0: by fraction */
+    uint64_t seed;
+} im_corpus_config;
+
+typedef struct im_corpus_result {
+    int64_t documents[2], tokens[2]; /* train, validation */
+    bool by_position;                /* no document fell to validation: the last part of the text did */
+} im_corpus_result;
+
+/* Writes PREFIX-train and, when some validation is asked for, PREFIX-valid. */
+typedef struct im_corpus im_corpus;
+im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_config *cfg, im_corpus **out) IM_MUST_CHECK;
+im_status im_corpus_feed(im_corpus *c, const void *bytes, size_t n) IM_MUST_CHECK;
+im_status im_corpus_end_file(im_corpus *c) IM_MUST_CHECK;
+/* Frees c in every case. IM_ERR_FORMAT when there was no text, or too little to have both files. */
+im_status im_corpus_finish(im_corpus *c, im_corpus_result *out) IM_MUST_CHECK;
+void im_corpus_abandon(im_corpus *c); /* NULL is allowed */
+
+/* ---- what counting can do: interpolated n-gram models of ids below 257 ---------- */
+
+enum { IM_NGRAM_MAX = 3 };
+typedef struct im_ngram_result {
+    double bits[IM_NGRAM_MAX + 1]; /* bits[k]: per scored token of `valid`, order k; bits[0]: all ids alike */
+    int64_t scored, scored_bytes;  /* tokens 1.. of valid, and those that are bytes */
+} im_ngram_result;
+/* Jelinek-Mercer interpolation with a weight for each size class of the context's count, fitted by EM on a tenth of `train` held
+ * out from the counts; then counts of all of `train` score `valid`. Memory: 68 MB. */
+im_status im_ngram_score(im_context *ctx, const im_tokens *train, const im_tokens *valid, im_ngram_result *out) IM_MUST_CHECK;
 
 /* ---- order ------------------------------------------------------------------- */
 typedef enum im_order { IM_ORDER_SEQUENTIAL, IM_ORDER_SHUFFLED } im_order;

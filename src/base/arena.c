@@ -103,7 +103,8 @@ char *im_arena_printf(im_arena *a, const char *fmt, ...) {
 }
 
 im_status im_alloc(im_context *ctx, size_t count, size_t size, void **out) {
-    void *p = calloc(count ? count : 1, size ? size : 1); /* calloc checks the product */
+    size_t nbytes;
+    void *p = __builtin_mul_overflow(count, size, &nbytes) ? NULL : calloc(1, nbytes ? nbytes : 1);
     if (!p)
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for %zu times %zu bytes", count, size);
     *out = p;

@@ -25,7 +25,7 @@ static const char *range_text(const im_option *row, char *buf, size_t size) {
     const char *kind = row->type == IM_OPT_INT ? "an integer" : "a number";
     if (row->min == 0 && row->max == 0)
         snprintf(buf, size, "%s", kind);
-    else if (row->max >= 0x1p62)
+    else if (row->max >= 1e12)
         snprintf(buf, size, "%s of at least %.15g", kind, row->min);
     else
         snprintf(buf, size, "%s from %.15g to %.15g", kind, row->min, row->max);

@@ -22,7 +22,7 @@ static void notes(const im_option *row, im_str *out) {
     if (row->fallback && *row->fallback && !(row->type == IM_OPT_BOOL && strcmp(row->fallback, "false") == 0))
         im_str_printf(&s, "default: %s", row->fallback);
     if ((row->type == IM_OPT_INT || row->type == IM_OPT_REAL) && (row->min != 0 || row->max != 0)) {
-        if (row->max >= 0x1p62)
+        if (row->max >= 1e12)
             im_str_printf(&s, "%sat least %.15g", s.len ? "; " : "", row->min);
         else
             im_str_printf(&s, "%s%.15g to %.15g", s.len ? "; " : "", row->min, row->max);

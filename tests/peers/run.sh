@@ -1,0 +1,9 @@
+#!/bin/sh
+# run.sh [OPTION...]: compares build/imece with Transformers and PyTorch (`make check-peers`). The options go to
+# check_peers.py. IMECE_BUILD is the build directory (default build/).
+set -eu
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+BUILD=${IMECE_BUILD:-$ROOT/build}
+. "$ROOT/tests/peers/venv.sh"
+cmake --build "$BUILD" --target imece peer_logits >/dev/null
+exec "$PYTHON" "$ROOT/tests/peers/check_peers.py" --build "$BUILD" "$@"

@@ -24,6 +24,7 @@ size_t im_weights_count(const im_weights *w);
 const im_st_tensor *im_weights_at(const im_weights *w, size_t i);
 const im_st_tensor *im_weights_find(const im_weights *w, const char *name);
 const char *im_weights_metadata(const im_weights *w, const char *key); /* __metadata__ of the first file; NULL: absent */
+const char *im_weights_path(const im_weights *w, const im_st_tensor *t); /* of the file that holds t */
 /* Elements [first, first+count) of a tensor as fp32 (from F32, F16, BF16, F64) or bit for bit when `as` is its own type. */
 im_status im_weights_read(im_context *ctx, const im_weights *w, const im_st_tensor *t, int64_t first, int64_t count, im_dtype as, void *out) IM_MUST_CHECK;
 /* Every parameter of m is there with its shape (missing and unexpected ones by name; lm_head of a tied model: equal or refused);

@@ -18,11 +18,12 @@ typedef struct chunk {
 
 struct im_arena {
     im_context *ctx;
-    chunk *head;       /* the chunk being filled */
+    chunk *head; /* the chunk being filled */
     size_t next_cap;
 };
 
-im_status im_arena_create(im_context *ctx, im_arena **out) {
+im_status im_arena_create(im_context *ctx, im_arena **out)
+{
     im_arena *a = calloc(1, sizeof *a);
     if (!a)
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for an arena");
@@ -32,7 +33,8 @@ im_status im_arena_create(im_context *ctx, im_arena **out) {
     return IM_OK;
 }
 
-void im_arena_destroy(im_arena *a) {
+void im_arena_destroy(im_arena *a)
+{
     if (!a)
         return;
     for (chunk *c = a->head, *next; c; c = next) {
@@ -42,7 +44,8 @@ void im_arena_destroy(im_arena *a) {
     free(a);
 }
 
-static chunk *add_chunk(im_arena *a, size_t nbytes) {
+static chunk *add_chunk(im_arena *a, size_t nbytes)
+{
     size_t cap = nbytes > a->next_cap / 4 ? nbytes : a->next_cap;
     if (cap > SIZE_MAX - HEADER)
         return NULL;
@@ -62,7 +65,8 @@ static chunk *add_chunk(im_arena *a, size_t nbytes) {
     return c;
 }
 
-void *im_arena_alloc(im_arena *a, size_t nbytes) {
+void *im_arena_alloc(im_arena *a, size_t nbytes)
+{
     if (nbytes > SIZE_MAX - ALIGN) {
         im_fail(a->ctx, IM_ERR_NOMEM, "an allocation of %zu bytes is more than there can be", nbytes);
         return NULL;
@@ -81,7 +85,8 @@ void *im_arena_alloc(im_arena *a, size_t nbytes) {
     return p;
 }
 
-char *im_arena_strdup(im_arena *a, const char *s) {
+char *im_arena_strdup(im_arena *a, const char *s)
+{
     size_t n = strlen(s) + 1;
     char *p = im_arena_alloc(a, n);
     if (p)
@@ -89,7 +94,8 @@ char *im_arena_strdup(im_arena *a, const char *s) {
     return p;
 }
 
-char *im_arena_printf(im_arena *a, const char *fmt, ...) {
+char *im_arena_printf(im_arena *a, const char *fmt, ...)
+{
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
@@ -102,7 +108,8 @@ char *im_arena_printf(im_arena *a, const char *fmt, ...) {
     return p;
 }
 
-im_status im_alloc(im_context *ctx, size_t count, size_t size, void **out) {
+im_status im_alloc(im_context *ctx, size_t count, size_t size, void **out)
+{
     size_t nbytes;
     void *p = __builtin_mul_overflow(count, size, &nbytes) ? NULL : calloc(1, nbytes ? nbytes : 1);
     if (!p)

@@ -128,5 +128,7 @@ float im_uniform_f32(uint32_t x);
 void im_normal_pair(uint32_t a, uint32_t b, float *n0, float *n1);
 /* 64-bit hash of bytes (xxHash XXH3), for keys and fingerprints. */
 uint64_t im_hash64(const void *data, size_t n, uint64_t seed);
+/* Appends "jansson 2.14, libyaml 0.2.5, ...": the libraries wrapped here, as they run. */
+void im_base_libraries(im_str *out);
 
 #endif

@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-im_status im_file_read(im_context *ctx, const char *path, size_t max, char **data, size_t *len) {
+im_status im_file_read(im_context *ctx, const char *path, size_t max, char **data, size_t *len)
+{
     im_status status = IM_OK;
     char *buf = NULL;
     size_t used = 0, cap = 0;
@@ -70,7 +71,8 @@ close_file:
     return status;
 }
 
-static im_status write_all(im_context *ctx, const char *path, int fd, const char *data, size_t len) {
+static im_status write_all(im_context *ctx, const char *path, int fd, const char *data, size_t len)
+{
     while (len > 0) {
         ssize_t n = write(fd, data, len);
         if (n < 0 && errno == EINTR)
@@ -83,7 +85,8 @@ static im_status write_all(im_context *ctx, const char *path, int fd, const char
     return IM_OK;
 }
 
-static im_status fsync_parent(im_context *ctx, const char *path) {
+static im_status fsync_parent(im_context *ctx, const char *path)
+{
     const char *slash = strrchr(path, '/');
     if (!slash)
         return im_fsync_dir(ctx, ".");
@@ -97,7 +100,8 @@ static im_status fsync_parent(im_context *ctx, const char *path) {
     return status;
 }
 
-im_status im_file_write_atomic(im_context *ctx, const char *path, const void *data, size_t len) {
+im_status im_file_write_atomic(im_context *ctx, const char *path, const void *data, size_t len)
+{
     im_status status = IM_OK;
     im_str tmp = {0};
     im_str_printf(&tmp, "%s.tmp", path);
@@ -136,17 +140,20 @@ free_name:
     return status;
 }
 
-bool im_path_exists(const char *path) {
+bool im_path_exists(const char *path)
+{
     struct stat st;
     return stat(path, &st) == 0;
 }
 
-bool im_path_is_dir(const char *path) {
+bool im_path_is_dir(const char *path)
+{
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-im_status im_mkdirs(im_context *ctx, const char *path) {
+im_status im_mkdirs(im_context *ctx, const char *path)
+{
     char *copy = strdup(path);
     if (!copy)
         return im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for a name", path);
@@ -168,7 +175,8 @@ im_status im_mkdirs(im_context *ctx, const char *path) {
     return status;
 }
 
-im_status im_fsync_dir(im_context *ctx, const char *path) {
+im_status im_fsync_dir(im_context *ctx, const char *path)
+{
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot open the directory", path);
@@ -179,7 +187,8 @@ im_status im_fsync_dir(im_context *ctx, const char *path) {
 }
 
 /* Removes `name` in directory `at`. Links are removed, never followed. */
-static im_status remove_at(im_context *ctx, int at, const char *name, const char *top) {
+static im_status remove_at(im_context *ctx, int at, const char *name, const char *top)
+{
     if (unlinkat(at, name, 0) == 0 || errno == ENOENT)
         return IM_OK;
     if (errno != EISDIR && errno != EPERM)
@@ -204,11 +213,13 @@ static im_status remove_at(im_context *ctx, int at, const char *name, const char
     return status;
 }
 
-im_status im_remove_tree(im_context *ctx, const char *path) {
+im_status im_remove_tree(im_context *ctx, const char *path)
+{
     return remove_at(ctx, AT_FDCWD, path, path);
 }
 
-im_status im_map_open(im_context *ctx, const char *path, im_map *out) {
+im_status im_map_open(im_context *ctx, const char *path, im_map *out)
+{
     im_status status = IM_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -237,7 +248,8 @@ close_file:
     return status;
 }
 
-void im_map_close(im_map *m) {
+void im_map_close(im_map *m)
+{
     if (m->data)
         munmap((void *)m->data, m->len);
     *m = (im_map){0};

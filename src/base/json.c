@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* jansson's own limit is 2048 and its tree has no positions, so the depth is counted on the text. */
-static im_status check_depth(im_context *ctx, const char *name, const char *text, size_t len) {
+static im_status check_depth(im_context *ctx, const char *name, const char *text, size_t len)
+{
     int depth = 0, line = 1;
     size_t line_start = 0;
     bool quoted = false;
@@ -25,7 +26,8 @@ static im_status check_depth(im_context *ctx, const char *name, const char *text
             quoted = true;
         else if (c == '[' || c == '{') {
             if (++depth > IM_TREE_MAX_DEPTH)
-                return im_fail(ctx, IM_ERR_FORMAT, "%s: line %d, column %zu: nested deeper than %d", name, line, i - line_start + 1, (int)IM_TREE_MAX_DEPTH);
+                return im_fail(ctx, IM_ERR_FORMAT, "%s: line %d, column %zu: nested deeper than %d", name, line, i - line_start + 1,
+                               (int)IM_TREE_MAX_DEPTH);
         } else if (c == ']' || c == '}')
             depth--;
     }
@@ -34,14 +36,15 @@ static im_status check_depth(im_context *ctx, const char *name, const char *text
 
 static im_status convert(im_json *doc, json_t *from, bool ints_as_real, im_json_value **out) IM_MUST_CHECK;
 
-static im_status convert_object(im_json *doc, json_t *from, bool ints_as_real, im_json_value *v) {
+static im_status convert_object(im_json *doc, json_t *from, bool ints_as_real, im_json_value *v)
+{
     v->type = IM_JSON_OBJECT;
     v->member = IM_ARENA_NEW(doc->arena, im_tree_member, json_object_size(from));
     if (!v->member)
         return IM_ERR_NOMEM;
     const char *key;
     json_t *child;
-    json_object_foreach(from, key, child) {
+    json_object_foreach (from, key, child) {
         im_tree_member *m = &v->member[v->len];
         m->key = im_arena_strdup(doc->arena, key);
         if (!m->key)
@@ -53,7 +56,8 @@ static im_status convert_object(im_json *doc, json_t *from, bool ints_as_real, i
     return im_tree_index(doc, v, &twice);
 }
 
-static im_status convert_array(im_json *doc, json_t *from, bool ints_as_real, im_json_value *v) {
+static im_status convert_array(im_json *doc, json_t *from, bool ints_as_real, im_json_value *v)
+{
     v->type = IM_JSON_ARRAY;
     v->element = IM_ARENA_NEW(doc->arena, im_json_value *, json_array_size(from));
     if (!v->element)
@@ -65,7 +69,8 @@ static im_status convert_array(im_json *doc, json_t *from, bool ints_as_real, im
     return IM_OK;
 }
 
-static im_status convert(im_json *doc, json_t *from, bool ints_as_real, im_json_value **out) {
+static im_status convert(im_json *doc, json_t *from, bool ints_as_real, im_json_value **out)
+{
     im_json_value *v = IM_ARENA_NEW(doc->arena, im_json_value, 1);
     if (!v)
         return IM_ERR_NOMEM;
@@ -107,7 +112,8 @@ static im_status convert(im_json *doc, json_t *from, bool ints_as_real, im_json_
     return IM_OK;
 }
 
-im_status im_json_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out) {
+im_status im_json_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out)
+{
     IM_TRY(check_depth(ctx, name, text, len));
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_error_t error;
@@ -132,7 +138,8 @@ free_parsed:
     return status;
 }
 
-im_status im_json_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out) {
+im_status im_json_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out)
+{
     char *text;
     size_t len;
     IM_TRY(im_file_read(ctx, path, max_bytes, &text, &len));

@@ -10,14 +10,16 @@
 #include <time.h>
 #include <unistd.h>
 
-double im_clock_now(void) {
+double im_clock_now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Reads a small file as text; false when it is not there. */
-static bool read_small(const char *path, char *buf, size_t size) {
+static bool read_small(const char *path, char *buf, size_t size)
+{
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -31,7 +33,8 @@ static bool read_small(const char *path, char *buf, size_t size) {
 }
 
 /* The number behind "KEY:" in a /proc file, or fallback. */
-static uint64_t proc_value(const char *path, const char *key, uint64_t fallback) {
+static uint64_t proc_value(const char *path, const char *key, uint64_t fallback)
+{
     char buf[8192];
     if (!read_small(path, buf, sizeof buf))
         return fallback;
@@ -46,7 +49,8 @@ static uint64_t proc_value(const char *path, const char *key, uint64_t fallback)
     return fallback;
 }
 
-static bool has_word(const char *list, const char *word) {
+static bool has_word(const char *list, const char *word)
+{
     size_t n = strlen(word);
     for (const char *p = list; (p = strstr(p, word)); p += n)
         if ((p == list || p[-1] == ',') && (p[n] == ',' || p[n] == 0))
@@ -55,7 +59,8 @@ static bool has_word(const char *list, const char *word) {
 }
 
 /* The process's path in the hierarchy of `controller` (v1), or in the unified one (v2: controller NULL). */
-static bool cgroup_path(const char *root, const char *controller, char *out, size_t size) {
+static bool cgroup_path(const char *root, const char *controller, char *out, size_t size)
+{
     char path[PATH_MAX], buf[8192];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!read_small(path, buf, sizeof buf))
@@ -76,7 +81,8 @@ static bool cgroup_path(const char *root, const char *controller, char *out, siz
 }
 
 /* Where that hierarchy is mounted, and which of its directories the mount shows at its top. */
-static bool cgroup_mount(const char *root, const char *controller, char *mount, char *top, size_t size) {
+static bool cgroup_mount(const char *root, const char *controller, char *mount, char *top, size_t size)
+{
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
     FILE *f = fopen(path, "re");
@@ -112,7 +118,8 @@ static bool cgroup_mount(const char *root, const char *controller, char *mount, 
 }
 
 /* Calls visit on every directory from the process's cgroup up to the mount. Limits bind at every level. */
-static void cgroup_walk(const char *root, const char *controller, void (*visit)(const char *dir, void *arg), void *arg) {
+static void cgroup_walk(const char *root, const char *controller, void (*visit)(const char *dir, void *arg), void *arg)
+{
     char where[PATH_MAX], mount[PATH_MAX], top[PATH_MAX], dir[3 * PATH_MAX];
     if (!cgroup_path(root, controller, where, sizeof where) || !cgroup_mount(root, controller, mount, top, sizeof mount))
         return;
@@ -131,7 +138,8 @@ static void cgroup_walk(const char *root, const char *controller, void (*visit)(
     }
 }
 
-static void visit_cpu_v2(const char *dir, void *arg) {
+static void visit_cpu_v2(const char *dir, void *arg)
+{
     char path[4 * PATH_MAX], buf[64];
     double quota, period;
     snprintf(path, sizeof path, "%s/cpu.max", dir);
@@ -139,7 +147,8 @@ static void visit_cpu_v2(const char *dir, void *arg) {
         *(double *)arg = quota / period;
 }
 
-static void visit_cpu_v1(const char *dir, void *arg) {
+static void visit_cpu_v1(const char *dir, void *arg)
+{
     char path[4 * PATH_MAX], quota[64], period[64];
     snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
     if (!read_small(path, quota, sizeof quota))
@@ -152,7 +161,8 @@ static void visit_cpu_v1(const char *dir, void *arg) {
         *(double *)arg = q / p;
 }
 
-static void visit_memory(const char *dir, const char *file, uint64_t *least) {
+static void visit_memory(const char *dir, const char *file, uint64_t *least)
+{
     char path[4 * PATH_MAX], buf[64], *end;
     snprintf(path, sizeof path, "%s/%s", dir, file);
     if (!read_small(path, buf, sizeof buf))
@@ -162,15 +172,18 @@ static void visit_memory(const char *dir, const char *file, uint64_t *least) {
         *least = x;
 }
 
-static void visit_memory_v2(const char *dir, void *arg) {
+static void visit_memory_v2(const char *dir, void *arg)
+{
     visit_memory(dir, "memory.max", arg);
 }
 
-static void visit_memory_v1(const char *dir, void *arg) {
+static void visit_memory_v1(const char *dir, void *arg)
+{
     visit_memory(dir, "memory.limit_in_bytes", arg);
 }
 
-int im_machine_quota_cores_under(const char *root) {
+int im_machine_quota_cores_under(const char *root)
+{
     double cores = INT_MAX;
     cgroup_walk(root, NULL, visit_cpu_v2, &cores);
     cgroup_walk(root, "cpu", visit_cpu_v1, &cores);
@@ -179,7 +192,8 @@ int im_machine_quota_cores_under(const char *root) {
     return cores < 1 ? 1 : (int)cores; /* a thread that would be throttled makes the others of a team wait */
 }
 
-size_t im_machine_memory_under(const char *root) {
+size_t im_machine_memory_under(const char *root)
+{
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     uint64_t kib = proc_value(path, "MemTotal", 0);
@@ -189,7 +203,8 @@ size_t im_machine_memory_under(const char *root) {
     return least > SIZE_MAX ? SIZE_MAX : (size_t)least;
 }
 
-static int affinity_cores(void) {
+static int affinity_cores(void)
+{
     for (int most = 1024; most <= 1 << 20; most *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)most);
         if (!set)
@@ -204,16 +219,19 @@ static int affinity_cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
-int im_machine_cores(void) {
+int im_machine_cores(void)
+{
     int may = affinity_cores(), quota = im_machine_quota_cores_under("");
     return quota < may ? quota : may;
 }
 
-size_t im_machine_memory(void) {
+size_t im_machine_memory(void)
+{
     return im_machine_memory_under("");
 }
 
-size_t im_process_rss(void) {
+size_t im_process_rss(void)
+{
     char buf[256];
     unsigned long total, resident;
     if (!read_small("/proc/self/statm", buf, sizeof buf) || sscanf(buf, "%lu %lu", &total, &resident) != 2)
@@ -221,6 +239,7 @@ size_t im_process_rss(void) {
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-size_t im_process_rss_peak(void) {
+size_t im_process_rss_peak(void)
+{
     return (size_t)proc_value("/proc/self/status", "VmHWM", 0) * 1024;
 }

@@ -16,12 +16,14 @@ typedef struct origin {
     const char *where;
 } origin;
 
-static im_status bad_value(const origin *o, const char *text, const char *wanted) {
+static im_status bad_value(const origin *o, const char *text, const char *wanted)
+{
     return im_fail(o->ctx, IM_ERR_ARG, "%s: \"%.200s\" is not %s", o->where, text, wanted);
 }
 
 /* "an integer from 1 to 8" */
-static const char *range_text(const im_option *row, char *buf, size_t size) {
+static const char *range_text(const im_option *row, char *buf, size_t size)
+{
     const char *kind = row->type == IM_OPT_INT ? "an integer" : "a number";
     if (row->min == 0 && row->max == 0)
         snprintf(buf, size, "%s", kind);
@@ -32,11 +34,13 @@ static const char *range_text(const im_option *row, char *buf, size_t size) {
     return buf;
 }
 
-static bool in_range(const im_option *row, double x) {
+static bool in_range(const im_option *row, double x)
+{
     return (row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max);
 }
 
-static im_status set_bool(const origin *o, const char *text, void *at) {
+static im_status set_bool(const origin *o, const char *text, void *at)
+{
     static const char *const yes[] = {"true", "yes", "on", "1", "True", "TRUE"};
     static const char *const no[] = {"false", "no", "off", "0", "False", "FALSE"};
     for (size_t i = 0; i < IM_COUNT_OF(yes); i++) {
@@ -49,8 +53,12 @@ static im_status set_bool(const origin *o, const char *text, void *at) {
 }
 
 /* 0: none; -1: no such suffix */
-static int64_t suffix_factor(const char *s) {
-    static const struct { const char *name; int64_t factor; } table[] = {
+static int64_t suffix_factor(const char *s)
+{
+    static const struct {
+        const char *name;
+        int64_t factor;
+    } table[] = {
         {"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30},
     };
     for (size_t i = 0; i < IM_COUNT_OF(table); i++)
@@ -59,7 +67,8 @@ static int64_t suffix_factor(const char *s) {
     return -1;
 }
 
-static im_status set_int(const origin *o, const im_option *row, const char *text, void *at) {
+static im_status set_int(const origin *o, const im_option *row, const char *text, void *at)
+{
     char wanted[128];
     char *end;
     errno = 0;
@@ -81,7 +90,8 @@ static im_status set_int(const origin *o, const im_option *row, const char *text
     return IM_OK;
 }
 
-static im_status set_real(const origin *o, const im_option *row, const char *text, void *at) {
+static im_status set_real(const origin *o, const im_option *row, const char *text, void *at)
+{
     char wanted[128];
     char *end;
     double x = strtod(text, &end);
@@ -91,7 +101,8 @@ static im_status set_real(const origin *o, const im_option *row, const char *tex
     return IM_OK;
 }
 
-static im_status set_choice(const origin *o, const im_option *row, const char *text, void *at) {
+static im_status set_choice(const origin *o, const im_option *row, const char *text, void *at)
+{
     size_t n = strlen(text);
     int index = 0;
     for (const char *p = row->choices; p; index++) {
@@ -112,7 +123,8 @@ static im_status set_choice(const origin *o, const im_option *row, const char *t
     return status;
 }
 
-static im_status list_add(const origin *o, im_option_list *list, const char *text) {
+static im_status list_add(const origin *o, im_option_list *list, const char *text)
+{
     const char **item = IM_ARENA_NEW(o->arena, const char *, list->n + 1);
     char *copy = im_arena_strdup(o->arena, text);
     if (!item || !copy)
@@ -126,7 +138,8 @@ static im_status list_add(const origin *o, im_option_list *list, const char *tex
 }
 
 /* Sets one row from text; a list gets one more item. */
-static im_status set_value(const origin *o, const im_option *row, const char *text, void *into) {
+static im_status set_value(const origin *o, const im_option *row, const char *text, void *into)
+{
     void *at = (char *)into + row->offset;
     switch (row->type) {
     case IM_OPT_BOOL: return set_bool(o, text, at);
@@ -145,7 +158,8 @@ static im_status set_value(const origin *o, const im_option *row, const char *te
     return im_fail(o->ctx, IM_ERR_INTERNAL, "%s: no such option type", o->where);
 }
 
-im_status im_option_defaults(im_context *ctx, const im_option *rows, size_t n, im_arena *a, void *into) {
+im_status im_option_defaults(im_context *ctx, const im_option *rows, size_t n, im_arena *a, void *into)
+{
     for (size_t i = 0; i < n; i++) {
         void *at = (char *)into + rows[i].offset;
         switch (rows[i].type) {
@@ -176,7 +190,8 @@ typedef struct parser {
     bool seen[MOST_ROWS]; /* on this command line: a list's first item replaces what was there */
 } parser;
 
-static im_status unknown(const parser *p, const char *flag, size_t len) {
+static im_status unknown(const parser *p, const char *flag, size_t len)
+{
     const char *names[MOST_ROWS];
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
@@ -193,14 +208,16 @@ static im_status unknown(const parser *p, const char *flag, size_t len) {
     return im_fail(p->ctx, IM_ERR_ARG, "unknown option --%s; --help lists them", name);
 }
 
-static size_t find_long(const parser *p, const char *flag, size_t len) {
+static size_t find_long(const parser *p, const char *flag, size_t len)
+{
     for (size_t i = 0; i < p->n; i++)
         if (strlen(p->rows[i].name) == len && memcmp(p->rows[i].name, flag, len) == 0)
             return i;
     return p->n;
 }
 
-static im_status take(parser *p, size_t i, const char *text, bool *given) {
+static im_status take(parser *p, size_t i, const char *text, bool *given)
+{
     const im_option *row = &p->rows[i];
     char where[128];
     snprintf(where, sizeof where, "--%s", row->name);
@@ -215,17 +232,20 @@ static im_status take(parser *p, size_t i, const char *text, bool *given) {
 }
 
 /* Row i stands at argv[*at] without a value of its own: it is the next argument. */
-static im_status take_next(parser *p, size_t i, int argc, char *const *argv, int *at, bool *given) {
+static im_status take_next(parser *p, size_t i, int argc, char *const *argv, int *at, bool *given)
+{
     if (p->rows[i].type == IM_OPT_BOOL)
         return take(p, i, "true", given);
     const char *value = *at + 1 < argc ? argv[*at + 1] : NULL;
     if (!value || (value[0] == '-' && value[1] == '-'))
-        return im_fail(p->ctx, IM_ERR_ARG, "--%s needs a value%s%s", p->rows[i].name, value ? "; write --NAME=VALUE when it begins with --, not " : "", value ? value : "");
+        return im_fail(p->ctx, IM_ERR_ARG, "--%s needs a value%s%s", p->rows[i].name,
+                       value ? "; write --NAME=VALUE when it begins with --, not " : "", value ? value : "");
     (*at)++;
     return take(p, i, value, given);
 }
 
-static im_status take_long(parser *p, int argc, char *const *argv, int *at, bool *given) {
+static im_status take_long(parser *p, int argc, char *const *argv, int *at, bool *given)
+{
     const char *flag = argv[*at] + 2, *equals = strchr(flag, '=');
     size_t len = equals ? (size_t)(equals - flag) : strlen(flag), i = find_long(p, flag, len);
     if (i < p->n)
@@ -238,7 +258,8 @@ static im_status take_long(parser *p, int argc, char *const *argv, int *at, bool
     return unknown(p, flag, len);
 }
 
-static im_status take_short(parser *p, int argc, char *const *argv, int *at, bool *given) {
+static im_status take_short(parser *p, int argc, char *const *argv, int *at, bool *given)
+{
     const char *flag = argv[*at];
     for (size_t i = 0; i < p->n; i++) {
         if (!p->rows[i].short_name || p->rows[i].short_name != flag[1])
@@ -251,7 +272,9 @@ static im_status take_short(parser *p, int argc, char *const *argv, int *at, boo
     return im_fail(p->ctx, IM_ERR_ARG, "unknown option %.100s; --help lists them", flag);
 }
 
-im_status im_option_parse(im_context *ctx, const im_option *rows, size_t n, im_arena *a, int argc, char *const *argv, void *into, bool *given, im_option_list *rest) {
+im_status im_option_parse(im_context *ctx, const im_option *rows, size_t n, im_arena *a, int argc, char *const *argv, void *into, bool *given,
+                          im_option_list *rest)
+{
     if (n > MOST_ROWS)
         return im_fail(ctx, IM_ERR_INTERNAL, "%zu options in one table", n);
     parser p = {.ctx = ctx, .rows = rows, .n = n, .arena = a, .into = into};
@@ -278,14 +301,16 @@ im_status im_option_parse(im_context *ctx, const im_option *rows, size_t n, im_a
 
 /* ---- YAML ----------------------------------------------------------------- */
 
-static void yaml_key(const char *name, char *key, size_t size) {
+static void yaml_key(const char *name, char *key, size_t size)
+{
     snprintf(key, size, "%s", name);
     for (char *c = key; *c; c++)
         if (*c == '-')
             *c = '_';
 }
 
-static im_status unknown_key(im_context *ctx, const im_option *rows, size_t n, const char *where, const char *word) {
+static im_status unknown_key(im_context *ctx, const im_option *rows, size_t n, const char *where, const char *word)
+{
     char key[MOST_ROWS][64];
     const char *names[MOST_ROWS];
     for (size_t i = 0; i < n; i++) {
@@ -299,7 +324,8 @@ static im_status unknown_key(im_context *ctx, const im_option *rows, size_t n, c
 }
 
 /* A value that is no scalar where one is needed, or the other way round, is refused here. */
-static im_status from_value(const origin *o, const im_option *row, const im_json_value *v, void *into) {
+static im_status from_value(const origin *o, const im_option *row, const im_json_value *v, void *into)
+{
     void *at = (char *)into + row->offset;
     char buf[64];
     im_json_type type = im_json_type_of(v);
@@ -330,7 +356,9 @@ static im_status from_value(const origin *o, const im_option *row, const im_json
     return set_value(o, row, text, into);
 }
 
-im_status im_option_from_yaml(im_context *ctx, const im_option *rows, size_t n, im_arena *a, const im_json *doc, const im_json_value *map, void *into, bool *given, bool keep_given) {
+im_status im_option_from_yaml(im_context *ctx, const im_option *rows, size_t n, im_arena *a, const im_json *doc, const im_json_value *map, void *into,
+                              bool *given, bool keep_given)
+{
     if (n > MOST_ROWS)
         return im_fail(ctx, IM_ERR_INTERNAL, "%zu options in one table", n);
     if (im_json_type_of(map) != IM_JSON_OBJECT && im_json_type_of(map) != IM_JSON_NULL)
@@ -361,11 +389,13 @@ im_status im_option_from_yaml(im_context *ctx, const im_option *rows, size_t n, 
     return IM_OK;
 }
 
-static void quoted(im_str *out, const char *text) {
+static void quoted(im_str *out, const char *text)
+{
     im_str_json_string(out, text, strlen(text)); /* JSON's quoting is legal YAML */
 }
 
-static void real_text(double x, im_str *out) {
+static void real_text(double x, im_str *out)
+{
     char buf[40];
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(buf, sizeof buf, "%.*g", digits, x);
@@ -375,7 +405,8 @@ static void real_text(double x, im_str *out) {
     im_str_append(out, buf);
 }
 
-static void choice_text(const char *choices, int index, im_str *out) {
+static void choice_text(const char *choices, int index, im_str *out)
+{
     const char *p = choices;
     for (; index > 0 && p; index--) {
         p = strchr(p, '|');
@@ -385,7 +416,8 @@ static void choice_text(const char *choices, int index, im_str *out) {
         im_str_append_n(out, p, strcspn(p, "|"));
 }
 
-void im_option_to_yaml(const im_option *rows, size_t n, const void *from, im_str *out) {
+void im_option_to_yaml(const im_option *rows, size_t n, const void *from, im_str *out)
+{
     for (size_t i = 0; i < n; i++) {
         const void *at = (const char *)from + rows[i].offset;
         char key[64];

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *value_name(const im_option *row) {
+static const char *value_name(const im_option *row)
+{
     if (row->type == IM_OPT_CHOICE)
         return row->choices;
     if (row->value)
@@ -17,7 +18,8 @@ static const char *value_name(const im_option *row) {
 }
 
 /* "[default: 8; 1 to 64; may be repeated]" or nothing */
-static void notes(const im_option *row, im_str *out) {
+static void notes(const im_option *row, im_str *out)
+{
     im_str s = {0};
     if (row->fallback && *row->fallback && !(row->type == IM_OPT_BOOL && strcmp(row->fallback, "false") == 0))
         im_str_printf(&s, "default: %s", row->fallback);
@@ -35,7 +37,8 @@ static void notes(const im_option *row, im_str *out) {
 }
 
 /* A switch that is on by default is listed by the flag that turns it off. */
-static void flag_text(const im_option *row, im_str *out) {
+static void flag_text(const im_option *row, im_str *out)
+{
     if (row->short_name)
         im_str_printf(out, "-%c, ", row->short_name);
     bool on = row->type == IM_OPT_BOOL && row->fallback && strcmp(row->fallback, "true") == 0;
@@ -45,7 +48,8 @@ static void flag_text(const im_option *row, im_str *out) {
 }
 
 /* Wraps text behind `indent` columns; the cursor is already there. */
-static void wrap(const char *text, int indent, int width, im_str *out) {
+static void wrap(const char *text, int indent, int width, im_str *out)
+{
     int column = indent;
     for (const char *p = text; *p;) {
         size_t n = strcspn(p, " ");
@@ -63,7 +67,8 @@ static void wrap(const char *text, int indent, int width, im_str *out) {
     im_str_append(out, "\n");
 }
 
-void im_option_help(const im_option *rows, size_t n, int width, im_str *out) {
+void im_option_help(const im_option *rows, size_t n, int width, im_str *out)
+{
     enum { COLUMN = 30 };
     for (size_t i = 0; i < n; i++) {
         const im_option *row = &rows[i];
@@ -89,7 +94,8 @@ void im_option_help(const im_option *rows, size_t n, int width, im_str *out) {
 
 /* ---- man page ------------------------------------------------------------- */
 
-static void roff(const char *text, im_str *out) {
+static void roff(const char *text, im_str *out)
+{
     for (const char *p = text; *p; p++) {
         if (*p == '-')
             im_str_append(out, "\\-");
@@ -102,7 +108,8 @@ static void roff(const char *text, im_str *out) {
     }
 }
 
-void im_option_man(const im_option *rows, size_t n, im_str *out) {
+void im_option_man(const im_option *rows, size_t n, im_str *out)
+{
     for (size_t i = 0; i < n; i++) {
         const im_option *row = &rows[i];
         if (row->hidden)
@@ -137,7 +144,8 @@ void im_option_man(const im_option *rows, size_t n, im_str *out) {
 /* ---- bash completion ------------------------------------------------------ */
 
 /* The inside of a function that knows $cur and $prev: first what may follow a flag, then the flags. */
-void im_option_completion(const im_option *rows, size_t n, im_str *out) {
+void im_option_completion(const im_option *rows, size_t n, im_str *out)
+{
     im_str_append(out, "case \"$prev\" in\n");
     for (size_t i = 0; i < n; i++) {
         const im_option *row = &rows[i];

@@ -7,7 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-void im_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4]) {
+void im_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])
+{
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
     uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
@@ -26,11 +27,13 @@ void im_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t 
     out[3] = c3;
 }
 
-float im_uniform_f32(uint32_t x) {
+float im_uniform_f32(uint32_t x)
+{
     return (float)(x >> 8 | 1) * 0x1p-24f; /* the last bit is always set: exact, and neither end is met */
 }
 
-void im_normal_pair(uint32_t a, uint32_t b, float *n0, float *n1) {
+void im_normal_pair(uint32_t a, uint32_t b, float *n0, float *n1)
+{
     const double two_pi = 6.283185307179586476925286766559;
     double u = ((double)a + 0.5) * 0x1p-32;
     double r = sqrt(-2.0 * log(u)), angle = two_pi * ((double)b + 0.5) * 0x1p-32;
@@ -38,6 +41,7 @@ void im_normal_pair(uint32_t a, uint32_t b, float *n0, float *n1) {
     *n1 = (float)(r * sin(angle));
 }
 
-uint64_t im_hash64(const void *data, size_t n, uint64_t seed) {
+uint64_t im_hash64(const void *data, size_t n, uint64_t seed)
+{
     return XXH3_64bits_withSeed(data, n, seed);
 }

@@ -17,7 +17,8 @@ struct im_context {
     im_log_level max_level;
 };
 
-im_status im_context_create(im_context **out) {
+im_status im_context_create(im_context **out)
+{
     im_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return IM_ERR_NOMEM;
@@ -30,14 +31,16 @@ im_status im_context_create(im_context **out) {
     return IM_OK;
 }
 
-void im_context_destroy(im_context *ctx) {
+void im_context_destroy(im_context *ctx)
+{
     if (!ctx)
         return;
     pthread_mutex_destroy(&ctx->mutex);
     free(ctx);
 }
 
-static im_status fail_v(im_context *ctx, im_status code, int errnum, const char *fmt, va_list ap) {
+static im_status fail_v(im_context *ctx, im_status code, int errnum, const char *fmt, va_list ap)
+{
     if (!ctx)
         return code;
     pthread_mutex_lock(&ctx->mutex);
@@ -53,7 +56,8 @@ static im_status fail_v(im_context *ctx, im_status code, int errnum, const char 
     return code;
 }
 
-im_status im_fail(im_context *ctx, im_status code, const char *fmt, ...) {
+im_status im_fail(im_context *ctx, im_status code, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
     fail_v(ctx, code, 0, fmt, ap);
@@ -61,7 +65,8 @@ im_status im_fail(im_context *ctx, im_status code, const char *fmt, ...) {
     return code;
 }
 
-im_status im_fail_errno(im_context *ctx, const char *fmt, ...) {
+im_status im_fail_errno(im_context *ctx, const char *fmt, ...)
+{
     int errnum = errno;
     va_list ap;
     va_start(ap, fmt);
@@ -71,11 +76,13 @@ im_status im_fail_errno(im_context *ctx, const char *fmt, ...) {
 }
 
 /* The slot is written once until im_error_clear, so the text may be read after the lock is dropped. */
-const char *im_error_text(const im_context *ctx) {
+const char *im_error_text(const im_context *ctx)
+{
     return im_error_code(ctx) == IM_OK ? "" : ctx->text;
 }
 
-im_status im_error_code(const im_context *ctx) {
+im_status im_error_code(const im_context *ctx)
+{
     if (!ctx)
         return IM_OK;
     pthread_mutex_t *mutex = (pthread_mutex_t *)&ctx->mutex; /* locking changes nothing the caller sees */
@@ -85,7 +92,8 @@ im_status im_error_code(const im_context *ctx) {
     return code;
 }
 
-void im_error_clear(im_context *ctx) {
+void im_error_clear(im_context *ctx)
+{
     if (!ctx)
         return;
     pthread_mutex_lock(&ctx->mutex);
@@ -94,7 +102,8 @@ void im_error_clear(im_context *ctx) {
     pthread_mutex_unlock(&ctx->mutex);
 }
 
-const char *im_status_name(im_status s) {
+const char *im_status_name(im_status s)
+{
     switch (s) {
     case IM_OK: return "ok";
     case IM_ERR_ARG: return "argument";
@@ -116,21 +125,25 @@ const char *im_status_name(im_status s) {
 
 /* ---- log ----------------------------------------------------------------- */
 
-void im_context_set_log(im_context *ctx, im_log_sink sink, void *arg, im_log_level max_level) {
+void im_context_set_log(im_context *ctx, im_log_sink sink, void *arg, im_log_level max_level)
+{
     ctx->sink = sink;
     ctx->sink_arg = arg;
     ctx->max_level = max_level;
 }
 
-void im_context_set_rank(im_context *ctx, int rank) {
+void im_context_set_rank(im_context *ctx, int rank)
+{
     ctx->rank = rank;
 }
 
-int im_context_rank(const im_context *ctx) {
+int im_context_rank(const im_context *ctx)
+{
     return ctx ? ctx->rank : 0;
 }
 
-void im_log(im_context *ctx, im_log_level level, const char *part, const char *fmt, ...) {
+void im_log(im_context *ctx, im_log_level level, const char *part, const char *fmt, ...)
+{
     if (!ctx || !ctx->sink || level > ctx->max_level)
         return;
     char text[2048];

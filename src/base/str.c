@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool reserve(im_str *s, size_t more) {
+static bool reserve(im_str *s, size_t more)
+{
     if (s->failed)
         return false;
     if (more > SIZE_MAX / 2 - s->len - 1) {
@@ -28,7 +29,8 @@ static bool reserve(im_str *s, size_t more) {
     return true;
 }
 
-void im_str_append_n(im_str *s, const char *bytes, size_t n) {
+void im_str_append_n(im_str *s, const char *bytes, size_t n)
+{
     if (!reserve(s, n))
         return;
     if (n)
@@ -37,11 +39,13 @@ void im_str_append_n(im_str *s, const char *bytes, size_t n) {
     s->data[s->len] = 0;
 }
 
-void im_str_append(im_str *s, const char *text) {
+void im_str_append(im_str *s, const char *text)
+{
     im_str_append_n(s, text, strlen(text));
 }
 
-void im_str_vprintf(im_str *s, const char *fmt, va_list ap) {
+void im_str_vprintf(im_str *s, const char *fmt, va_list ap)
+{
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
@@ -54,24 +58,28 @@ void im_str_vprintf(im_str *s, const char *fmt, va_list ap) {
     va_end(again);
 }
 
-void im_str_printf(im_str *s, const char *fmt, ...) {
+void im_str_printf(im_str *s, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
     im_str_vprintf(s, fmt, ap);
     va_end(ap);
 }
 
-const char *im_str_text(const im_str *s) {
+const char *im_str_text(const im_str *s)
+{
     return s->data ? s->data : "";
 }
 
-void im_str_free(im_str *s) {
+void im_str_free(im_str *s)
+{
     free(s->data);
     *s = (im_str){0};
 }
 
 /* Length of the valid UTF-8 character at p (0: none), and its code point. Table 3-7 of the Unicode standard. */
-static size_t utf8_char(const unsigned char *p, size_t n, uint32_t *code) {
+static size_t utf8_char(const unsigned char *p, size_t n, uint32_t *code)
+{
     if (n == 0)
         return 0;
     if (p[0] < 0x80) {
@@ -94,7 +102,8 @@ static size_t utf8_char(const unsigned char *p, size_t n, uint32_t *code) {
     return len;
 }
 
-void im_str_json_string(im_str *s, const char *bytes, size_t n) {
+void im_str_json_string(im_str *s, const char *bytes, size_t n)
+{
     const unsigned char *p = (const unsigned char *)bytes;
     im_str_append_n(s, "\"", 1);
     for (size_t i = 0; i < n;) {
@@ -120,7 +129,8 @@ void im_str_json_string(im_str *s, const char *bytes, size_t n) {
     im_str_append_n(s, "\"", 1);
 }
 
-const char *im_format_bytes(char *buf, size_t buflen, double nbytes) {
+const char *im_format_bytes(char *buf, size_t buflen, double nbytes)
+{
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     size_t i = 0;
     double x = nbytes;
@@ -136,7 +146,8 @@ const char *im_format_bytes(char *buf, size_t buflen, double nbytes) {
 }
 
 /* Optimal string alignment: a swap of two neighbours counts once. Longer names than the rows are cut; they are never near. */
-size_t im_edit_distance(const char *a, const char *b) {
+size_t im_edit_distance(const char *a, const char *b)
+{
     enum { MOST = 127 };
     size_t na = strnlen(a, MOST), nb = strnlen(b, MOST);
     size_t row[3][MOST + 1];
@@ -163,7 +174,8 @@ size_t im_edit_distance(const char *a, const char *b) {
     return last[nb];
 }
 
-const char *im_nearest_name(const char *name, const char *const *names, size_t n) {
+const char *im_nearest_name(const char *name, const char *const *names, size_t n)
+{
     const char *best = NULL;
     size_t best_distance = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {

@@ -25,7 +25,7 @@ struct im_json_value {
         im_json_value **element;
         im_tree_member *member;
     };
-    uint32_t *slot;   /* larger objects: open addressing over members, index + 1; nslot is a power of two */
+    uint32_t *slot; /* larger objects: open addressing over members, index + 1; nslot is a power of two */
     size_t nslot;
 };
 

@@ -17,12 +17,15 @@ typedef struct reader {
     bool has_event;
 } reader;
 
-static im_status fail_here(reader *r, const char *what) {
-    return im_fail(r->ctx, IM_ERR_FORMAT, "%s: line %zu, column %zu: %s", r->name, r->event.start_mark.line + 1, r->event.start_mark.column + 1, what);
+static im_status fail_here(reader *r, const char *what)
+{
+    return im_fail(r->ctx, IM_ERR_FORMAT, "%s: line %zu, column %zu: %s", r->name, r->event.start_mark.line + 1, r->event.start_mark.column + 1,
+                   what);
 }
 
 /* The next event into r->event. */
-static im_status next(reader *r) {
+static im_status next(reader *r)
+{
     if (r->has_event)
         yaml_event_delete(&r->event);
     r->has_event = false;
@@ -32,13 +35,15 @@ static im_status next(reader *r) {
             return im_fail(r->ctx, IM_ERR_NOMEM, "%s: no memory", r->name);
         if (p->error == YAML_READER_ERROR)
             return im_fail(r->ctx, IM_ERR_FORMAT, "%s: byte %zu: not YAML: %s", r->name, p->problem_offset, p->problem);
-        return im_fail(r->ctx, IM_ERR_FORMAT, "%s: line %zu, column %zu: not YAML: %s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1, p->problem ? p->problem : "malformed");
+        return im_fail(r->ctx, IM_ERR_FORMAT, "%s: line %zu, column %zu: not YAML: %s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1,
+                       p->problem ? p->problem : "malformed");
     }
     r->has_event = true;
     return IM_OK;
 }
 
-static bool is_one_of(const char *s, const char *const *words, size_t n) {
+static bool is_one_of(const char *s, const char *const *words, size_t n)
+{
     for (size_t i = 0; i < n; i++)
         if (strcmp(s, words[i]) == 0)
             return true;
@@ -46,7 +51,8 @@ static bool is_one_of(const char *s, const char *const *words, size_t n) {
 }
 
 /* [-+]digits or 0x or 0o; reals with a point or an exponent; .inf; .nan */
-static bool plain_number(const char *s, im_json_value *v) {
+static bool plain_number(const char *s, im_json_value *v)
+{
     const char *digits = s + (*s == '-' || *s == '+');
     char *end;
     if (strcmp(digits, ".inf") == 0 || strcmp(digits, ".Inf") == 0 || strcmp(digits, ".INF") == 0) {
@@ -103,7 +109,8 @@ static bool plain_number(const char *s, im_json_value *v) {
     return true;
 }
 
-static im_status read_scalar(reader *r, im_json_value *v) {
+static im_status read_scalar(reader *r, im_json_value *v)
+{
     const char *s = (const char *)r->event.data.scalar.value;
     size_t n = r->event.data.scalar.length;
     char *text = im_arena_alloc(r->doc->arena, n + 1);
@@ -134,7 +141,8 @@ typedef struct growing {
     size_t n, cap;
 } growing;
 
-static im_status grow(reader *r, growing *g, im_tree_member item) {
+static im_status grow(reader *r, growing *g, im_tree_member item)
+{
     if (g->n == g->cap) {
         size_t cap = g->cap ? g->cap * 2 : 8;
         im_tree_member *more = realloc(g->item, cap * sizeof *more);
@@ -149,7 +157,8 @@ static im_status grow(reader *r, growing *g, im_tree_member item) {
 
 static im_status read_value(reader *r, int depth, im_json_value **out) IM_MUST_CHECK;
 
-static im_status read_mapping(reader *r, int depth, im_json_value *v) {
+static im_status read_mapping(reader *r, int depth, im_json_value *v)
+{
     growing g = {0};
     im_status status;
     v->type = IM_JSON_OBJECT;
@@ -191,7 +200,8 @@ free_items:
     return status;
 }
 
-static im_status read_sequence(reader *r, int depth, im_json_value *v) {
+static im_status read_sequence(reader *r, int depth, im_json_value *v)
+{
     growing g = {0};
     im_status status;
     v->type = IM_JSON_ARRAY;
@@ -217,7 +227,8 @@ free_items:
 }
 
 /* The value that begins with the event at hand. */
-static im_status read_value(reader *r, int depth, im_json_value **out) {
+static im_status read_value(reader *r, int depth, im_json_value **out)
+{
     im_json_value *v = IM_ARENA_NEW(r->doc->arena, im_json_value, 1);
     if (!v)
         return IM_ERR_NOMEM;
@@ -230,9 +241,18 @@ static im_status read_value(reader *r, int depth, im_json_value **out) {
     const yaml_char_t *anchor = NULL, *tag = NULL;
     switch (e->type) {
     case YAML_ALIAS_EVENT: return fail_here(r, "aliases (*name) are not read here; write the value out");
-    case YAML_SCALAR_EVENT: anchor = e->data.scalar.anchor; tag = e->data.scalar.tag; break;
-    case YAML_MAPPING_START_EVENT: anchor = e->data.mapping_start.anchor; tag = e->data.mapping_start.tag; break;
-    case YAML_SEQUENCE_START_EVENT: anchor = e->data.sequence_start.anchor; tag = e->data.sequence_start.tag; break;
+    case YAML_SCALAR_EVENT:
+        anchor = e->data.scalar.anchor;
+        tag = e->data.scalar.tag;
+        break;
+    case YAML_MAPPING_START_EVENT:
+        anchor = e->data.mapping_start.anchor;
+        tag = e->data.mapping_start.tag;
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        anchor = e->data.sequence_start.anchor;
+        tag = e->data.sequence_start.tag;
+        break;
     default: return fail_here(r, "a value must stand here");
     }
     if (anchor)
@@ -244,7 +264,8 @@ static im_status read_value(reader *r, int depth, im_json_value **out) {
     return e->type == YAML_MAPPING_START_EVENT ? read_mapping(r, depth, v) : read_sequence(r, depth, v);
 }
 
-static im_status read_stream(reader *r) {
+static im_status read_stream(reader *r)
+{
     IM_TRY(next(r)); /* STREAM-START */
     IM_TRY(next(r));
     if (r->event.type == YAML_STREAM_END_EVENT) { /* nothing but comments: an empty document */
@@ -258,7 +279,8 @@ static im_status read_stream(reader *r) {
     return r->event.type == YAML_STREAM_END_EVENT ? IM_OK : fail_here(r, "a second document; one is read");
 }
 
-im_status im_yaml_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out) {
+im_status im_yaml_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out)
+{
     reader r = {.ctx = ctx, .name = name};
     IM_TRY(im_tree_create(ctx, name, &r.doc));
     if (!yaml_parser_initialize(&r.parser)) {
@@ -278,7 +300,8 @@ im_status im_yaml_parse(im_context *ctx, const char *name, const char *text, siz
     return status;
 }
 
-im_status im_yaml_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out) {
+im_status im_yaml_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out)
+{
     char *text;
     size_t len;
     IM_TRY(im_file_read(ctx, path, max_bytes, &text, &len));

@@ -14,21 +14,25 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     return im_context_create((im_context **)state);
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     im_context_destroy(*state);
     return 0;
 }
 
-static void make_dir(char *path, size_t size) {
+static void make_dir(char *path, size_t size)
+{
     snprintf(path, size, "/tmp/imece-test-XXXXXX");
     assert_non_null(mkdtemp(path));
 }
 
-static void put_file(const char *root, const char *name, const char *text) {
+static void put_file(const char *root, const char *name, const char *text)
+{
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", root, name);
     char *slash = strrchr(path, '/');
@@ -43,7 +47,8 @@ static void put_file(const char *root, const char *name, const char *text) {
 
 /* ---- errors ---------------------------------------------------------------- */
 
-static void test_first_error_wins(void **state) {
+static void test_first_error_wins(void **state)
+{
     im_context *ctx = *state;
     assert_string_equal(im_error_text(ctx), "");
     assert_int_equal(im_fail(ctx, IM_ERR_FORMAT, "%s: byte %d", "a.bin", 7), IM_ERR_FORMAT);
@@ -62,14 +67,16 @@ typedef struct failer {
     int id;
 } failer;
 
-static void *fail_often(void *arg) {
+static void *fail_often(void *arg)
+{
     failer *f = arg;
     for (int i = 0; i < 200; i++)
-        im_fail(f->ctx, (im_status)-(f->id + 1), "thread %d says a rather long sentence so that a torn one would be seen %d", f->id, f->id);
+        im_fail(f->ctx, (im_status) - (f->id + 1), "thread %d says a rather long sentence so that a torn one would be seen %d", f->id, f->id);
     return NULL;
 }
 
-static void test_errors_from_threads(void **state) {
+static void test_errors_from_threads(void **state)
+{
     pthread_t thread[4];
     failer f[4];
     for (int i = 0; i < 4; i++) {
@@ -90,7 +97,8 @@ typedef struct heard {
     char part[16], text[64];
 } heard;
 
-static void listen_to(void *arg, im_log_level level, int rank, const char *part, const char *message) {
+static void listen_to(void *arg, im_log_level level, int rank, const char *part, const char *message)
+{
     heard *h = arg;
     h->count++;
     h->rank = rank;
@@ -99,7 +107,8 @@ static void listen_to(void *arg, im_log_level level, int rank, const char *part,
     snprintf(h->text, sizeof h->text, "%s", message);
 }
 
-static void test_log(void **state) {
+static void test_log(void **state)
+{
     heard h = {0};
     im_log(*state, IM_LOG_ERROR, "base", "nobody listens");
     im_context_set_log(*state, listen_to, &h, IM_LOG_WARN);
@@ -115,7 +124,8 @@ static void test_log(void **state) {
 
 /* ---- arena and text --------------------------------------------------------- */
 
-static void test_arena(void **state) {
+static void test_arena(void **state)
+{
     im_arena *a;
     assert_int_equal(im_arena_create(*state, &a), IM_OK);
     static const size_t sizes[] = {0, 1, 15, 16, 17, 1000, 4096, 5000, 100000, 3, 2 << 20, 64};
@@ -145,7 +155,8 @@ static void test_arena(void **state) {
     im_arena_destroy(NULL);
 }
 
-static void test_alloc_overflow(void **state) {
+static void test_alloc_overflow(void **state)
+{
     void *p = state;
     assert_int_equal(im_alloc(*state, SIZE_MAX / 2, 3, &p), IM_ERR_NOMEM);
     assert_ptr_equal(p, state); /* outputs are set only on success */
@@ -153,7 +164,8 @@ static void test_alloc_overflow(void **state) {
     free(p);
 }
 
-static void test_str(void **state) {
+static void test_str(void **state)
+{
     (void)state;
     im_str s = {0};
     assert_string_equal(im_str_text(&s), "");
@@ -166,9 +178,14 @@ static void test_str(void **state) {
     assert_null(s.data);
 }
 
-static void test_json_string(void **state) {
+static void test_json_string(void **state)
+{
     (void)state;
-    static const struct { const char *in; size_t n; const char *out; } cases[] = {
+    static const struct {
+        const char *in;
+        size_t n;
+        const char *out;
+    } cases[] = {
         {"a\"b\\c\n\t", 7, "\"a\\\"b\\\\c\\n\\t\""},
         {"\x01\x7f", 2, "\"\\u0001\\u007f\""},
         {"\0", 1, "\"\\u0000\""},
@@ -186,7 +203,8 @@ static void test_json_string(void **state) {
     }
 }
 
-static void test_names(void **state) {
+static void test_names(void **state)
+{
     (void)state;
     assert_int_equal(im_edit_distance("", "abc"), 3);
     assert_int_equal(im_edit_distance("kitten", "sitting"), 3);
@@ -203,7 +221,8 @@ static void test_names(void **state) {
 
 /* ---- files ------------------------------------------------------------------ */
 
-static void test_files(void **state) {
+static void test_files(void **state)
+{
     im_context *ctx = *state;
     char dir[64], path[PATH_MAX], *data = NULL;
     size_t len = 99;
@@ -247,7 +266,8 @@ static void test_files(void **state) {
     assert_int_equal(im_remove_tree(ctx, dir), IM_OK); /* absent is fine */
 }
 
-static void test_proc_file(void **state) {
+static void test_proc_file(void **state)
+{
     char *data;
     size_t len;
     assert_int_equal(im_file_read(*state, "/proc/self/maps", 1 << 24, &data, &len), IM_OK); /* has no size */
@@ -256,7 +276,8 @@ static void test_proc_file(void **state) {
     assert_int_equal(im_file_read(*state, "/proc/self/maps", 100, &data, &len), IM_ERR_FORMAT);
 }
 
-static void test_map(void **state) {
+static void test_map(void **state)
+{
     char dir[64], path[PATH_MAX];
     make_dir(dir, sizeof dir);
     put_file(dir, "full", "0123456789");
@@ -278,7 +299,8 @@ static void test_map(void **state) {
 
 /* ---- machine ------------------------------------------------------------------ */
 
-static void test_cgroup_v2(void **state) {
+static void test_cgroup_v2(void **state)
+{
     char dir[64];
     make_dir(dir, sizeof dir);
     put_file(dir, "proc/meminfo", "MemTotal:       16000000 kB\nMemFree: 1 kB\n");
@@ -298,7 +320,8 @@ static void test_cgroup_v2(void **state) {
     assert_int_equal(im_remove_tree(*state, dir), IM_OK);
 }
 
-static void test_cgroup_v1(void **state) {
+static void test_cgroup_v1(void **state)
+{
     char dir[64];
     make_dir(dir, sizeof dir);
     put_file(dir, "proc/meminfo", "MemTotal:       16000000 kB\n");
@@ -319,7 +342,8 @@ static void test_cgroup_v1(void **state) {
     assert_int_equal(im_remove_tree(*state, dir), IM_OK);
 }
 
-static void test_this_machine(void **state) {
+static void test_this_machine(void **state)
+{
     (void)state;
     double before = im_clock_now();
     assert_true(im_machine_cores() >= 1);
@@ -333,9 +357,13 @@ static void test_this_machine(void **state) {
 /* ---- random numbers --------------------------------------------------------------- */
 
 /* the known answers of the authors' own library (Random123, kat_vectors) */
-static void test_philox(void **state) {
+static void test_philox(void **state)
+{
     (void)state;
-    static const struct { uint64_t key, lo, hi; uint32_t out[4]; } cases[] = {
+    static const struct {
+        uint64_t key, lo, hi;
+        uint32_t out[4];
+    } cases[] = {
         {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
         {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
@@ -347,7 +375,8 @@ static void test_philox(void **state) {
     }
 }
 
-static void test_distributions(void **state) {
+static void test_distributions(void **state)
+{
     (void)state;
     assert_true(im_uniform_f32(0) > 0.0f);
     assert_true(im_uniform_f32(UINT32_MAX) < 1.0f);
@@ -374,14 +403,16 @@ static void test_distributions(void **state) {
     assert_true(isfinite(a) && isfinite(b));
 }
 
-static void test_hash(void **state) {
+static void test_hash(void **state)
+{
     (void)state;
     assert_true(im_hash64("", 0, 0) == 0x2d06800538d394c2ull); /* xxhsum -H3 of nothing */
     assert_true(im_hash64("abc", 3, 0) != im_hash64("abd", 3, 0));
     assert_true(im_hash64("abc", 3, 0) != im_hash64("abc", 3, 1));
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_first_error_wins, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors_from_threads, setup, teardown),

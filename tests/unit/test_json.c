@@ -9,30 +9,35 @@
 #include <string.h>
 #include <cmocka.h>
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     return im_context_create((im_context **)state);
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     im_context_destroy(*state);
     return 0;
 }
 
-static im_json *json(im_context *ctx, const char *text) {
+static im_json *json(im_context *ctx, const char *text)
+{
     im_json *doc = NULL;
     if (im_json_parse(ctx, "t.json", text, strlen(text), &doc) != IM_OK)
         fail_msg("%s", im_error_text(ctx));
     return doc;
 }
 
-static im_json *yaml(im_context *ctx, const char *text) {
+static im_json *yaml(im_context *ctx, const char *text)
+{
     im_json *doc = NULL;
     if (im_yaml_parse(ctx, "t.yaml", text, strlen(text), &doc) != IM_OK)
         fail_msg("%s", im_error_text(ctx));
     return doc;
 }
 
-static void test_json_values(void **state) {
+static void test_json_values(void **state)
+{
     im_json *doc = json(*state, "{\"a\": 1, \"b\": [true, null, -2.5, \"x\\u0131y\"], \"c\": {\"d\": 9007199254740993}, \"e\": 1e3}");
     const im_json_value *root = im_json_root(doc);
     assert_int_equal(im_json_type_of(root), IM_JSON_OBJECT);
@@ -46,8 +51,8 @@ static void test_json_values(void **state) {
     assert_string_equal(im_json_string(im_json_at(b, 3), ""), "xıy");
     assert_null(im_json_at(b, 4));
     assert_true(im_json_int(im_json_get(im_json_get(root, "c"), "d"), 0) == 9007199254740993);
-    assert_int_equal(im_json_int(im_json_get(root, "e"), 0), 1000);  /* a real that is whole */
-    assert_int_equal(im_json_int(im_json_at(b, 2), 77), 77);         /* one that is not */
+    assert_int_equal(im_json_int(im_json_get(root, "e"), 0), 1000); /* a real that is whole */
+    assert_int_equal(im_json_int(im_json_at(b, 2), 77), 77);        /* one that is not */
     assert_null(im_json_get(root, "missing"));
     assert_null(im_json_get(NULL, "a"));
     static const char *const order[] = {"a", "b", "c", "e"};
@@ -61,7 +66,8 @@ static void test_json_values(void **state) {
 }
 
 /* more keys than a linear look-up is meant for */
-static void test_large_object(void **state) {
+static void test_large_object(void **state)
+{
     im_str s = {0};
     im_str_append(&s, "{");
     for (int i = 0; i < 5000; i++)
@@ -82,7 +88,8 @@ static void test_large_object(void **state) {
     im_str_free(&s);
 }
 
-static void test_large_numbers(void **state) {
+static void test_large_numbers(void **state)
+{
     im_json *doc = json(*state, "{\"big\": 18446744073709551616, \"small\": 12, \"real\": 0.5}");
     const im_json_value *root = im_json_root(doc);
     assert_int_equal(im_json_type_of(im_json_get(root, "big")), IM_JSON_REAL);
@@ -98,7 +105,8 @@ typedef struct bad {
     const char *text, *says;
 } bad;
 
-static void test_bad_json(void **state) {
+static void test_bad_json(void **state)
+{
     im_context *ctx = *state;
     static const bad cases[] = {
         {"", "t.json: line "},
@@ -122,7 +130,8 @@ static void test_bad_json(void **state) {
     }
 }
 
-static void test_depth(void **state) {
+static void test_depth(void **state)
+{
     im_context *ctx = *state;
     for (int depth = 60; depth < 70; depth++) {
         char text[256];
@@ -141,11 +150,13 @@ static void test_depth(void **state) {
         im_json_free(doc);
         im_error_clear(ctx);
     }
-    im_json *doc = json(ctx, "[\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"]"); /* in a string they do not count */
+    im_json *doc =
+        json(ctx, "[\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"]"); /* in a string they do not count */
     im_json_free(doc);
 }
 
-static void test_yaml_values(void **state) {
+static void test_yaml_values(void **state)
+{
     im_json *doc = yaml(*state, "# a run\n"
                                 "model: gpt2\n"
                                 "steps: 1000\n"
@@ -187,18 +198,13 @@ static void test_yaml_values(void **state) {
     im_json_free(doc);
 }
 
-static void test_bad_yaml(void **state) {
+static void test_bad_yaml(void **state)
+{
     im_context *ctx = *state;
     static const bad cases[] = {
-        {"a: 1\na: 2\n", "stands twice"},
-        {"a: &x 1\n", "line 1, column 4: anchors"},
-        {"a: 1\nb: *x\n", "line 2, column 4: aliases"},
-        {"a: !!int 1\n", "tags"},
-        {"a: 1\n---\nb: 2\n", "second document"},
-        {"a: [1, 2\n", "not YAML"},
-        {"a: 1\n b: 2\n", "line 2"},
-        {"[1]: 2\n", "a key must be a word"},
-        {"a: \"\xff\"\n", "not YAML"},
+        {"a: 1\na: 2\n", "stands twice"}, {"a: &x 1\n", "line 1, column 4: anchors"}, {"a: 1\nb: *x\n", "line 2, column 4: aliases"},
+        {"a: !!int 1\n", "tags"},         {"a: 1\n---\nb: 2\n", "second document"},   {"a: [1, 2\n", "not YAML"},
+        {"a: 1\n b: 2\n", "line 2"},      {"[1]: 2\n", "a key must be a word"},       {"a: \"\xff\"\n", "not YAML"},
         {"a:\tb\n\tc: d\n", "t.yaml: "},
     };
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++) {
@@ -211,7 +217,8 @@ static void test_bad_yaml(void **state) {
     }
 }
 
-static void test_need(void **state) {
+static void test_need(void **state)
+{
     im_context *ctx = *state;
     im_json *doc = json(ctx, "{\"n\": 7, \"r\": 0.5, \"s\": \"word\", \"nul\": \"a\\u0000b\"}");
     const im_json_value *root = im_json_root(doc);
@@ -249,16 +256,13 @@ static void test_need(void **state) {
     im_json_free(doc);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_json_values, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_object, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_json, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_depth, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_yaml_values, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_yaml, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_need, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_json_values, setup, teardown),   cmocka_unit_test_setup_teardown(test_large_object, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_numbers, setup, teardown), cmocka_unit_test_setup_teardown(test_bad_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_depth, setup, teardown),         cmocka_unit_test_setup_teardown(test_yaml_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_yaml, setup, teardown),      cmocka_unit_test_setup_teardown(test_need, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

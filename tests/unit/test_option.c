@@ -25,8 +25,17 @@ static const im_option rows[] = {
     {.name = "micro-batch", .type = IM_OPT_INT, .fallback = "8", .min = 1, .max = 4096, .help = "Sequences.", .offset = AT(batch)},
     {.name = "lr", .type = IM_OPT_REAL, .fallback = "3e-4", .min = 0, .max = 10, .help = "Learning rate.", .offset = AT(lr), .section = "Optimizer:"},
     {.name = "model", .type = IM_OPT_STRING, .help = "The model.", .value = "DIR", .offset = AT(model), .short_name = 'm'},
-    {.name = "schedule", .type = IM_OPT_CHOICE, .fallback = "cosine", .choices = "constant|linear|cosine|wsd", .help = "How lr moves.", .offset = AT(schedule)},
-    {.name = "data", .type = IM_OPT_LIST, .help = "Token files, which may be several, with a help text that is long enough to need a second line.", .value = "PREFIX", .offset = AT(data)},
+    {.name = "schedule",
+     .type = IM_OPT_CHOICE,
+     .fallback = "cosine",
+     .choices = "constant|linear|cosine|wsd",
+     .help = "How lr moves.",
+     .offset = AT(schedule)},
+    {.name = "data",
+     .type = IM_OPT_LIST,
+     .help = "Token files, which may be several, with a help text that is long enough to need a second line.",
+     .value = "PREFIX",
+     .offset = AT(data)},
 };
 #define N IM_COUNT_OF(rows)
 
@@ -37,13 +46,15 @@ typedef struct fixture {
     bool given[N];
 } fixture;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     fixture *f = calloc(1, sizeof *f);
     *state = f;
     return !f || im_context_create(&f->ctx) || im_arena_create(f->ctx, &f->arena) || im_option_defaults(f->ctx, rows, N, f->arena, &f->o);
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     fixture *f = *state;
     im_arena_destroy(f->arena);
     im_context_destroy(f->ctx);
@@ -51,10 +62,12 @@ static int teardown(void **state) {
     return 0;
 }
 
-#define PARSE(f, rest, ...) \
-    im_option_parse((f)->ctx, rows, N, (f)->arena, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__}, &(f)->o, (f)->given, rest)
+#define PARSE(f, rest, ...)                                                                                                                   \
+    im_option_parse((f)->ctx, rows, N, (f)->arena, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__}, &(f)->o, \
+                    (f)->given, rest)
 
-static void test_defaults(void **state) {
+static void test_defaults(void **state)
+{
     fixture *f = *state;
     assert_false(f->o.fast);
     assert_true(f->o.keep);
@@ -65,10 +78,13 @@ static void test_defaults(void **state) {
     assert_int_equal(f->o.data.n, 0);
 }
 
-static void test_command_line(void **state) {
+static void test_command_line(void **state)
+{
     fixture *f = *state;
     im_option_list rest = {0};
-    assert_int_equal(PARSE(f, &rest, "one", "--fast", "--no-keep", "--steps=2k", "--micro-batch", "4", "-m", "dir", "--lr", "0.5", "--schedule", "wsd", "--data", "a", "-", "--data=b", "--", "--fast"), IM_OK);
+    assert_int_equal(PARSE(f, &rest, "one", "--fast", "--no-keep", "--steps=2k", "--micro-batch", "4", "-m", "dir", "--lr", "0.5", "--schedule",
+                           "wsd", "--data", "a", "-", "--data=b", "--", "--fast"),
+                     IM_OK);
     assert_true(f->o.fast);
     assert_false(f->o.keep);
     assert_int_equal(f->o.steps, 2000);
@@ -90,10 +106,15 @@ static void test_command_line(void **state) {
     assert_int_equal(f->o.data.n, 1); /* a second line of arguments replaces the list */
 }
 
-static void test_integers(void **state) {
+static void test_integers(void **state)
+{
     fixture *f = *state;
-    static const struct { const char *text; int64_t value; } good[] = {
-        {"1", 1}, {"3k", 3000}, {"2M", 2000000}, {"1G", 1000000000}, {"2Ki", 2048}, {"1Mi", 1 << 20}, {"1Gi", 1 << 30}, {"1.5M", 1500000}, {"2e9", 2000000000}, {"0.5Ki", 512},
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {
+        {"1", 1},         {"3k", 3000},     {"2M", 2000000},   {"1G", 1000000000},  {"2Ki", 2048},
+        {"1Mi", 1 << 20}, {"1Gi", 1 << 30}, {"1.5M", 1500000}, {"2e9", 2000000000}, {"0.5Ki", 512},
     };
     for (size_t i = 0; i < IM_COUNT_OF(good); i++) {
         assert_int_equal(PARSE(f, NULL, "--steps", (char *)good[i].text), IM_OK);
@@ -107,9 +128,12 @@ static void test_integers(void **state) {
     }
 }
 
-static void test_bad_command_lines(void **state) {
+static void test_bad_command_lines(void **state)
+{
     fixture *f = *state;
-    static const struct { const char *word, *value, *says; } cases[] = {
+    static const struct {
+        const char *word, *value, *says;
+    } cases[] = {
         {"--step", "5", "unknown option --step; did you mean --steps?"},
         {"--micro_batch", "5", "did you mean --micro-batch?"},
         {"--zzzzzz", "5", "--help lists them"},
@@ -133,7 +157,8 @@ static void test_bad_command_lines(void **state) {
     assert_string_equal(im_error_text(f->ctx), "--lr needs a value");
 }
 
-static im_status from_yaml(fixture *f, const char *text, bool keep) {
+static im_status from_yaml(fixture *f, const char *text, bool keep)
+{
     im_json *doc = NULL;
     IM_TRY(im_yaml_parse(f->ctx, "run.yaml", text, strlen(text), &doc));
     im_status status = im_option_from_yaml(f->ctx, rows, N, f->arena, doc, im_json_root(doc), &f->o, f->given, keep);
@@ -141,7 +166,8 @@ static im_status from_yaml(fixture *f, const char *text, bool keep) {
     return status;
 }
 
-static void test_yaml(void **state) {
+static void test_yaml(void **state)
+{
     fixture *f = *state;
     assert_int_equal(PARSE(f, NULL, "--lr", "0.25"), IM_OK);
     assert_int_equal(from_yaml(f, "lr: 0.5\nmicro_batch: 2\nfast: yes\nsteps: 4k\nmodel: 007\ndata: [p, 12]\nschedule: linear\n", true), IM_OK);
@@ -155,7 +181,9 @@ static void test_yaml(void **state) {
     assert_int_equal(f->o.schedule, 1);
     assert_int_equal(from_yaml(f, "lr: 0.5\n", false), IM_OK);
     assert_true(f->o.lr == 0.5);
-    static const struct { const char *text, *says; } bad[] = {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
         {"steps: 1\nmicrobatch: 2\n", "run.yaml: line 2: microbatch: unknown key; did you mean micro_batch?"},
         {"micro-batch: 2\n", "did you mean micro_batch?"},
         {"lr: fast\n", "run.yaml: line 1: lr: \"fast\" is not a number from 0 to 10"},
@@ -172,10 +200,13 @@ static void test_yaml(void **state) {
     }
 }
 
-static void test_round_trip(void **state) {
+static void test_round_trip(void **state)
+{
     fixture *f = *state;
     static char odd[] = "a \"b\"\n\\: # ş 😀 \x7f {x}";
-    assert_int_equal(PARSE(f, NULL, "--fast", "--no-keep", "--steps", "123456789012", "--lr", "0.1", "--model", odd, "--data", "", "--data", "null", "--schedule", "wsd"), IM_OK);
+    assert_int_equal(PARSE(f, NULL, "--fast", "--no-keep", "--steps", "123456789012", "--lr", "0.1", "--model", odd, "--data", "", "--data", "null",
+                           "--schedule", "wsd"),
+                     IM_OK);
     f->o.lr = 1.0 / 3;
     im_str text = {0};
     im_option_to_yaml(rows, N, &f->o, &text);
@@ -200,12 +231,16 @@ static void test_round_trip(void **state) {
     im_str_free(&text);
 }
 
-static void test_help(void **state) {
+static void test_help(void **state)
+{
     (void)state;
     im_str s = {0};
     im_option_help(rows, N, 72, &s);
     static const char *const says[] = {
-        "General:\n", "\nOptimizer:\n", "  -n, --steps N", "[default: 100; at least 1]", "--[no-]keep", "--schedule constant|linear|cosine|wsd\n", "-m, --model DIR", "may be repeated]",
+        "General:\n",      "\nOptimizer:\n",
+        "  -n, --steps N", "[default: 100; at least 1]",
+        "--[no-]keep",     "--schedule constant|linear|cosine|wsd\n",
+        "-m, --model DIR", "may be repeated]",
     };
     for (size_t i = 0; i < IM_COUNT_OF(says); i++)
         if (!strstr(s.data, says[i]))
@@ -226,7 +261,8 @@ static void test_help(void **state) {
     im_str_free(&s);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
         cmocka_unit_test_setup_teardown(test_command_line, setup, teardown),

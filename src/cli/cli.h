@@ -60,5 +60,6 @@ void im_cli_completion(const im_cli_command *const *commands, size_t n, im_str *
 void im_cli_version(im_str *out);
 
 /* ---- commands ------------------------------------------------------------------- */
+extern const im_cli_command im_cli_data_command;
 
 #endif

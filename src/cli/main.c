@@ -10,6 +10,7 @@
 
 /* Every command has its line here. */
 static const im_cli_command *const commands[] = {
+    &im_cli_data_command,
     NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };

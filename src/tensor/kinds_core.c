@@ -12,6 +12,7 @@ const im_op_kind im_op_fill = {
     .max_operands = 1,
     .operand = {IM_WRITE("out")},
     .plain = {.run = im_plain_fill},
+    .fast = {.run = im_fast_fill},
 };
 
 static im_status check_copy(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
@@ -28,6 +29,7 @@ const im_op_kind im_op_copy = {
     .operand = {IM_READ("in"), IM_WRITE("out")},
     .check = check_copy,
     .plain = {.run = im_plain_copy},
+    .fast = {.run = im_fast_copy},
 };
 
 static im_status check_add(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
@@ -49,6 +51,7 @@ const im_op_kind im_op_add = {
     .check = check_add,
     .cost = cost_add,
     .plain = {.run = im_plain_add},
+    .fast = {.run = im_fast_add},
 };
 
 /* ---- matmul, colsum ---------------------------------------------------------------------------------------------------- */
@@ -101,6 +104,7 @@ const im_op_kind im_op_matmul = {
     .check = check_matmul,
     .cost = cost_matmul,
     .plain = {.run = im_plain_matmul},
+    .fast = {.run = im_fast_matmul, .workspace = im_fast_matmul_workspace, .prepare = im_fast_matmul_prepare, .destroy = im_fast_matmul_destroy},
 };
 
 static im_status check_colsum(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
@@ -120,6 +124,7 @@ const im_op_kind im_op_colsum = {
     .check = check_colsum,
     .cost = cost_add,
     .plain = {.run = im_plain_colsum},
+    .fast = {.run = im_fast_colsum},
 };
 
 /* ---- sumsq, adamw, finite ---------------------------------------------------------------------------------------------- */
@@ -142,6 +147,7 @@ const im_op_kind im_op_sumsq = {
     .check = check_sumsq,
     .cost = cost_sumsq,
     .plain = {.run = im_plain_sumsq},
+    .fast = {.run = im_fast_sumsq, .workspace = im_fast_sumsq_workspace},
 };
 
 static im_status check_adamw(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
@@ -175,6 +181,7 @@ const im_op_kind im_op_adamw = {
     .check = check_adamw,
     .cost = cost_adamw,
     .plain = {.run = im_plain_adamw},
+    .fast = {.run = im_fast_adamw},
 };
 
 static im_status check_finite(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
@@ -194,4 +201,5 @@ const im_op_kind im_op_finite = {
     .operand = {IM_READ("x"), IM_WRITE("out")},
     .check = check_finite,
     .plain = {.run = im_plain_finite},
+    .fast = {.run = im_fast_finite, .workspace = im_fast_finite_workspace},
 };

@@ -125,11 +125,12 @@ im_status im_plain_adamw(const im_kernel_call *c) {
     float *master = c->p[1], *m = c->p[2], *v = c->p[3];
     const float *grad = c->p[4];
     double beta1 = c->args->f[0], beta2 = c->args->f[1], eps = c->args->f[2], decay = c->args->f[3];
-    double lr = hyper[IM_HYPER_LR], scale = clip[IM_CLIP_SCALE], step = clip[IM_CLIP_T];
+    double lr = hyper[IM_HYPER_LR], step = clip[IM_CLIP_T];
+    float scale = (float)clip[IM_CLIP_SCALE];
     double c1 = 1.0 - pow(beta1, step), c2 = sqrt(1.0 - pow(beta2, step));
     int64_t n = im_view_count(&c->args->v[0]);
     for (int64_t i = 0; i < n; i++) {
-        float g = (float)((double)grad[i] * scale);
+        float g = grad[i] * scale;
         float w = master != NULL ? master[i] : ((const float *)c->p[0])[i];
         w = w * (float)(1.0 - lr * decay);
         m[i] = m[i] + (g - m[i]) * (float)(1.0 - beta1);

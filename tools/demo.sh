@@ -1,0 +1,88 @@
+#!/bin/sh
+# make demo: trains a small model on Turkish and English text, shows what it learned, and lets it write.
+#
+#   tools/demo.sh [MINUTES]     environment: IMECE (the program), DEMO (where everything goes), MINUTES (of training; 3)
+#
+# The text is Debian's: manual pages in Turkish (manpages-tr), their markup removed, and fortunes.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+imece=${IMECE:-build/imece}
+demo=${DEMO:-build/demo}
+minutes=${1:-${MINUTES:-3}}
+model=llama-bytes-tiny
+pages=/usr/share/man/tr
+fortunes=/usr/share/games/fortunes
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+[ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n%s\n' "$*"; }
+die() { echo "demo: $*" >&2; exit 1; }
+field() { sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$1"; } # one value of a flat JSON object
+
+[ -x "$imece" ] || die "$imece is not there: make builds it"
+[ -d "$pages" ] && [ -d "$fortunes" ] || die "the text is not installed: make deps (Debian's packages manpages-tr and fortunes)"
+
+# ---- the text: one document a manual page, one a fortune; a line <|end|> ends each --------------------
+write_text() {
+    find "$pages" -type f -name '*.gz' | LC_ALL=C sort | while read -r page; do
+        zcat "$page" | awk -f "$here/man-text.awk"
+        echo '<|end|>'
+    done
+    for file in "$fortunes"/*; do
+        case $file in *.dat | */ascii-art | */translate-me) continue ;; esac
+        [ -f "$file" ] && [ ! -L "$file" ] || continue
+        sed 's/^%$/<|end|>/' "$file"
+        echo '<|end|>'
+    done
+}
+
+# "name  value  bar": 5 columns of bar a bit
+row() { awk -v name="$1" -v x="$2" 'BEGIN { n = int(5 * x + 0.5); while (n-- > 0) bar = bar "#"; printf "  %-32s %5.2f  %s\n", name, x, bar }'; }
+
+say "1. Text"
+mkdir -p "$demo"
+LC_ALL=C.UTF-8
+export LC_ALL
+write_text > "$demo/text.txt"
+"$imece" data build "$demo/text.txt" --separator '<|end|>' --out "$demo/text" --force
+
+say "2. Training $model for $minutes min (Ctrl-C stops early and saves)"
+rm -rf "$demo/run"
+status=0
+"$imece" train --model $model --data "$demo/text-train" --valid "$demo/text-valid" --out "$demo/run" --minutes "$minutes" \
+    --seq-len 128 --micro-batch 16 --lr 3e-3 --warmup 50 --schedule wsd --decay 0.4 --json > "$demo/summary.json" || status=$?
+[ $status = 0 ] || [ $status = 4 ] || exit $status
+
+say "3. What it learned: bits per byte on text it has not seen (lower is better)"
+"$imece" data ngram "$demo/text" --json > "$demo/ngram.json"
+before=$(field "$demo/summary.json" first_bits_per_byte)
+after=$(field "$demo/summary.json" last_bits_per_byte)
+bigram=$(field "$demo/ngram.json" bigram)
+trigram=$(field "$demo/ngram.json" trigram)
+row "before training" "$before"
+row "counting pairs (bigram)" "$bigram"
+row "counting triples (trigram)" "$trigram"
+row "this model, after $minutes min" "$after"
+
+say "4. What it writes"
+for prompt in "AÇIKLAMA
+
+" "Bu komut, " "The "; do
+    "$imece" generate --model "$demo/run" --prompt "$prompt" --max-tokens 200 --temperature 0.7 --top-p 0.95 --seed 1
+    echo
+    echo "---"
+done
+
+checkpoint=$(field "$demo/summary.json" checkpoint)
+say "5. Where it is, and what to try next"
+cat <<EOF
+  text            $demo/text.txt
+  token files     $demo/text-train.bin, .idx; $demo/text-valid.bin, .idx
+  run             $demo/run (metrics.jsonl: a line a step)
+  checkpoint      $checkpoint (Transformers opens it)
+
+  $imece generate --model $demo/run --prompt "Linux, "
+  $imece train --resume $demo/run --minutes $(awk -v m="$minutes" 'BEGIN { print 2 * m }')
+  $imece data build YOUR.txt --out mine
+  $imece train --model llama-bytes-small --data mine-train --valid mine-valid --minutes 10
+EOF

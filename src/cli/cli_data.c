@@ -116,10 +116,31 @@ typedef struct build_options {
 #define ROW(field) .offset = offsetof(build_options, field)
 static const im_option build_rows[] = {
     {.name = "out", .type = IM_OPT_STRING, .value = "NAME", .help = "Write NAME-train.bin, NAME-train.idx and the same for NAME-valid.", ROW(out)},
-    {.name = "split", .type = IM_OPT_CHOICE, .choices = "file|lines|blank", .fallback = "file", .help = "What ends a document besides the end of a file: nothing, every newline, or blank lines.", ROW(split)},
-    {.name = "separator", .type = IM_OPT_STRING, .value = "TEXT", .help = "A line that is exactly TEXT ends a document (instead of --split).", ROW(separator)},
-    {.name = "valid-fraction", .type = IM_OPT_REAL, .fallback = "0.05", .min = 0, .max = 0.99, .help = "Share of the documents that go to NAME-valid, chosen by a hash of their number; 0: no validation file.", ROW(valid_fraction)},
-    {.name = "valid-every", .type = IM_OPT_INT, .fallback = "0", .min = 0, .max = 1e15, .help = "Every N-th document goes to NAME-valid (instead of --valid-fraction); 0: off.", ROW(valid_every)},
+    {.name = "split",
+     .type = IM_OPT_CHOICE,
+     .choices = "file|lines|blank",
+     .fallback = "file",
+     .help = "What ends a document besides the end of a file: nothing, every newline, or blank lines.",
+     ROW(split)},
+    {.name = "separator",
+     .type = IM_OPT_STRING,
+     .value = "TEXT",
+     .help = "A line that is exactly TEXT ends a document (instead of --split).",
+     ROW(separator)},
+    {.name = "valid-fraction",
+     .type = IM_OPT_REAL,
+     .fallback = "0.05",
+     .min = 0,
+     .max = 0.99,
+     .help = "Share of the documents that go to NAME-valid, chosen by a hash of their number; 0: no validation file.",
+     ROW(valid_fraction)},
+    {.name = "valid-every",
+     .type = IM_OPT_INT,
+     .fallback = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "Every N-th document goes to NAME-valid (instead of --valid-fraction); 0: off.",
+     ROW(valid_every)},
     {.name = "seed", .type = IM_OPT_INT, .fallback = "0", .min = 0, .max = 1e15, .help = "Chooses other validation documents.", ROW(seed)},
     {.name = "force", .type = IM_OPT_BOOL, .fallback = "false", .help = "Replace existing token files.", ROW(force)},
     {.name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "The result as JSON.", ROW(json)},
@@ -219,17 +240,21 @@ static void print_build(const build_options *o, const im_corpus_result *r, const
         im_str s = {0};
         im_str_append(&s, "{\"name\": ");
         im_str_json_string(&s, o->out, strlen(o->out));
-        im_str_printf(&s, ", \"bytes\": %" PRId64 ", \"seconds\": %.3f, \"train\": {\"documents\": %" PRId64 ", \"tokens\": %" PRId64 "}", p->done, seconds, r->documents[0], r->tokens[0]);
-        im_str_printf(&s, ", \"valid\": {\"documents\": %" PRId64 ", \"tokens\": %" PRId64 "}, \"valid_by_position\": %s}", r->documents[1], r->tokens[1], r->by_position ? "true" : "false");
+        im_str_printf(&s, ", \"bytes\": %" PRId64 ", \"seconds\": %.3f, \"train\": {\"documents\": %" PRId64 ", \"tokens\": %" PRId64 "}", p->done,
+                      seconds, r->documents[0], r->tokens[0]);
+        im_str_printf(&s, ", \"valid\": {\"documents\": %" PRId64 ", \"tokens\": %" PRId64 "}, \"valid_by_position\": %s}", r->documents[1],
+                      r->tokens[1], r->by_position ? "true" : "false");
         puts(im_str_text(&s));
         im_str_free(&s);
         return;
     }
     for (int i = 0; i < 2; i++)
         if (r->tokens[i])
-            printf("%s%s: %" PRId64 " tokens in %" PRId64 " document%s\n", o->out, pair_suffix[i], r->tokens[i], r->documents[i], r->documents[i] == 1 ? "" : "s");
+            printf("%s%s: %" PRId64 " tokens in %" PRId64 " document%s\n", o->out, pair_suffix[i], r->tokens[i], r->documents[i],
+                   r->documents[i] == 1 ? "" : "s");
     if (r->by_position)
-        printf("No whole document fell to validation: its text is the last %.3g %% of the input.\n", 100.0 * (double)r->tokens[1] / (double)(r->tokens[0] + r->tokens[1]));
+        printf("No whole document fell to validation: its text is the last %.3g %% of the input.\n",
+               100.0 * (double)r->tokens[1] / (double)(r->tokens[0] + r->tokens[1]));
 }
 
 /* The parent of the name is made when it is missing. */
@@ -247,7 +272,8 @@ static im_status build(im_cli *cli, const build_options *o, const im_option_list
     im_context *ctx = cli->ctx;
     im_arena *a = cli->arena;
     if (!rest->n)
-        return im_fail(ctx, IM_ERR_ARG, "data build: no text given: imece data build TEXT... --out NAME (files, directories, or - for standard input)");
+        return im_fail(ctx, IM_ERR_ARG,
+                       "data build: no text given: imece data build TEXT... --out NAME (files, directories, or - for standard input)");
     if (!o->out || !*o->out || o->out[strlen(o->out) - 1] == '/')
         return im_fail(ctx, IM_ERR_ARG, "data build: --out NAME is needed: the token files will be NAME-train.bin, NAME-train.idx, ...");
     im_status status;
@@ -316,15 +342,18 @@ static im_status info_one(im_context *ctx, const char *name, bool json)
         im_str s = {0};
         im_str_append(&s, "{\"name\": ");
         im_str_json_string(&s, im_tokens_prefix(t), strlen(im_tokens_prefix(t)));
-        im_str_printf(&s, ", \"tokens\": %" PRId64 ", \"documents\": %" PRId64 ", \"dtype\": \"%s\", \"bytes\": %zu, \"min_id\": %" PRId64 ", \"max_id\": %" PRId64 ", \"fingerprint\": \"%016" PRIx64 "\"}", n,
-                      im_tokens_documents(t), im_tokens_dtype(t), im_tokens_nbytes(t), lo, hi, im_tokens_fingerprint(t));
+        im_str_printf(&s,
+                      ", \"tokens\": %" PRId64 ", \"documents\": %" PRId64 ", \"dtype\": \"%s\", \"bytes\": %zu, \"min_id\": %" PRId64
+                      ", \"max_id\": %" PRId64 ", \"fingerprint\": \"%016" PRIx64 "\"}",
+                      n, im_tokens_documents(t), im_tokens_dtype(t), im_tokens_nbytes(t), lo, hi, im_tokens_fingerprint(t));
         puts(im_str_text(&s));
         im_str_free(&s);
     } else {
-        printf("%s\n  tokens       %" PRId64 "\n  documents    %" PRId64 "\n  id type      %s\n  size         %s\n", im_tokens_prefix(t), n, im_tokens_documents(t), im_tokens_dtype(t),
-               im_format_bytes(size, sizeof size, (double)im_tokens_nbytes(t)));
+        printf("%s\n  tokens       %" PRId64 "\n  documents    %" PRId64 "\n  id type      %s\n  size         %s\n", im_tokens_prefix(t), n,
+               im_tokens_documents(t), im_tokens_dtype(t), im_format_bytes(size, sizeof size, (double)im_tokens_nbytes(t)));
         if (n)
-            printf("  ids          %" PRId64 " to %" PRId64 "%s\n", lo, hi, hi < IM_BYTE_VOCAB && hi >= IM_BYTE_EOD ? " (bytes, and 256 behind each document)" : "");
+            printf("  ids          %" PRId64 " to %" PRId64 "%s\n", lo, hi,
+                   hi < IM_BYTE_VOCAB && hi >= IM_BYTE_EOD ? " (bytes, and 256 behind each document)" : "");
         printf("  fingerprint  %016" PRIx64 "\n", im_tokens_fingerprint(t));
     }
 close_tokens:
@@ -386,8 +415,18 @@ typedef struct show_options {
 } show_options;
 
 static const im_option show_rows[] = {
-    {.name = "document", .type = IM_OPT_INT, .fallback = "0", .min = 0, .max = 1e15, .help = "Its number, counted from 0.", .offset = offsetof(show_options, document)},
-    {.name = "ids", .type = IM_OPT_BOOL, .fallback = "false", .help = "Numbers, also where the ids are bytes.", .offset = offsetof(show_options, ids)},
+    {.name = "document",
+     .type = IM_OPT_INT,
+     .fallback = "0",
+     .min = 0,
+     .max = 1e15,
+     .help = "Its number, counted from 0.",
+     .offset = offsetof(show_options, document)},
+    {.name = "ids",
+     .type = IM_OPT_BOOL,
+     .fallback = "false",
+     .help = "Numbers, also where the ids are bytes.",
+     .offset = offsetof(show_options, ids)},
 };
 
 static im_status show(im_cli *cli, const show_options *o, const im_option_list *rest)

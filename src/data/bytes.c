@@ -187,7 +187,9 @@ static im_status divide_by_position(im_corpus *c)
     if (moved < 2)
         moved = 2;
     if (all - moved < 2)
-        return im_fail(c->ctx, IM_ERR_FORMAT, "%s: %lld tokens are too few to divide into training and validation; give more text, or valid-fraction 0", c->prefix, (long long)all);
+        return im_fail(c->ctx, IM_ERR_FORMAT,
+                       "%s: %lld tokens are too few to divide into training and validation; give more text, or valid-fraction 0", c->prefix,
+                       (long long)all);
     return im_tokens_move_tail(c->out[0], all - moved, c->out[1]);
 }
 

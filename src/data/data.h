@@ -20,8 +20,8 @@ const char *im_tokens_prefix(const im_tokens *t);
 im_status im_tokens_read(im_context *ctx, const im_tokens *t, int64_t first, int64_t n, int32_t *out) IM_MUST_CHECK;
 int32_t im_tokens_max_id(const im_tokens *t, int64_t first, int64_t n); /* largest id in a range; -1 when it is empty; larger than i32: INT32_MAX */
 void im_tokens_id_range(const im_tokens *t, int64_t first, int64_t n, int64_t *least, int64_t *largest); /* n 0: 0 and -1 */
-const char *im_tokens_dtype(const im_tokens *t); /* as numpy names it: "uint16" */
-size_t im_tokens_nbytes(const im_tokens *t);     /* of the .bin */
+const char *im_tokens_dtype(const im_tokens *t);                                                         /* as numpy names it: "uint16" */
+size_t im_tokens_nbytes(const im_tokens *t);                                                             /* of the .bin */
 /* Document i is tokens [*first, *first + *n). Its index entries are checked here: opening looks only at some. */
 im_status im_tokens_document(im_context *ctx, const im_tokens *t, int64_t i, int64_t *first, int64_t *n) IM_MUST_CHECK;
 /* Walks the whole index (time in proportion to the number of sequences): every pointer, every length, every document. */
@@ -34,7 +34,7 @@ typedef struct im_tokens_writer im_tokens_writer;
 im_status im_tokens_create(im_context *ctx, const char *prefix, im_dtype dtype, im_tokens_writer **out) IM_MUST_CHECK;
 im_status im_tokens_append(im_tokens_writer *w, const int32_t *ids, size_t n) IM_MUST_CHECK;
 im_status im_tokens_append_bytes(im_tokens_writer *w, const void *bytes, size_t n) IM_MUST_CHECK; /* byte-level ids */
-im_status im_tokens_end_document(im_tokens_writer *w) IM_MUST_CHECK; /* without a token since the last end: nothing */
+im_status im_tokens_end_document(im_tokens_writer *w) IM_MUST_CHECK;                              /* without a token since the last end: nothing */
 int64_t im_tokens_written(const im_tokens_writer *w);
 int64_t im_tokens_written_documents(const im_tokens_writer *w); /* ended ones */
 /* Moves the tokens from `first` on to the (empty) writer `to`, documents with them; the one that `first` cuts becomes two. */
@@ -85,8 +85,8 @@ im_status im_ngram_score(im_context *ctx, const im_tokens *train, const im_token
 typedef enum im_order { IM_ORDER_SEQUENTIAL, IM_ORDER_SHUFFLED } im_order;
 typedef struct im_sampler {
     const im_tokens *tokens;
-    int64_t seq_len;     /* T: sample i is tokens i*T .. i*T+T inclusive */
-    int64_t samples;     /* per epoch: (count - 1) / T */
+    int64_t seq_len; /* T: sample i is tokens i*T .. i*T+T inclusive */
+    int64_t samples; /* per epoch: (count - 1) / T */
     im_order order;
     uint64_t seed;
 } im_sampler;

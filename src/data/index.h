@@ -33,7 +33,8 @@ typedef struct im_index {
 } im_index;
 
 /* Everything that is not proven here is checked when it is used (im_index_sequence, im_index_document). */
-im_status im_index_parse(im_context *ctx, const char *path, const unsigned char *bytes, size_t len, const char *bin_path, uint64_t bin_len, im_index *out) IM_MUST_CHECK;
+im_status im_index_parse(im_context *ctx, const char *path, const unsigned char *bytes, size_t len, const char *bin_path, uint64_t bin_len,
+                         im_index *out) IM_MUST_CHECK;
 /* Sequence i is `n` tokens from token `first` on, inside the .bin. */
 im_status im_index_sequence(im_context *ctx, const im_index *x, int64_t i, int64_t *first, int64_t *n) IM_MUST_CHECK;
 im_status im_index_document(im_context *ctx, const im_index *x, int64_t i, int64_t *first, int64_t *n) IM_MUST_CHECK;

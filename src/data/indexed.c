@@ -33,10 +33,13 @@ static im_status fail_absent(im_context *ctx, const im_tokens *t)
     bool built = train && im_path_exists(train);
     free(train);
     if (built)
-        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; there is %s-train (and perhaps %s-valid): give one of them", t->idx_path, t->prefix, t->prefix);
+        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; there is %s-train (and perhaps %s-valid): give one of them", t->idx_path, t->prefix,
+                       t->prefix);
     if (im_path_exists(t->prefix))
-        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; if %s is text, make token files first: imece data build %s --out NAME", t->idx_path, t->prefix, t->prefix);
-    return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; token files are NAME.bin and NAME.idx", im_path_exists(t->idx_path) ? t->bin_path : t->idx_path);
+        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; if %s is text, make token files first: imece data build %s --out NAME", t->idx_path,
+                       t->prefix, t->prefix);
+    return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no such file; token files are NAME.bin and NAME.idx",
+                   im_path_exists(t->idx_path) ? t->bin_path : t->idx_path);
 }
 
 im_status im_tokens_open(im_context *ctx, const char *prefix, im_tokens **out)
@@ -138,22 +141,22 @@ uint64_t im_tokens_fingerprint(const im_tokens *t)
 }
 
 /* Runs BODY for each id of [first, first+n) as an int64_t `id`, its place `i`. The switch stands outside the loop. */
-#define EACH_ID_OF(type, BODY)                                                \
-    for (int64_t i = 0; i < n; i++) {                                         \
-        type raw;                                                             \
+#define EACH_ID_OF(type, BODY)                                                    \
+    for (int64_t i = 0; i < n; i++) {                                             \
+        type raw;                                                                 \
         memcpy(&raw, t->bin.data + (size_t)(first + i) * sizeof raw, sizeof raw); \
-        int64_t id = (int64_t)raw;                                            \
-        BODY                                                                  \
-    }                                                                         \
+        int64_t id = (int64_t)raw;                                                \
+        BODY                                                                      \
+    }                                                                             \
     break;
-#define EACH_ID(BODY)                        \
-    switch (t->index.code) {                 \
-    case 1: EACH_ID_OF(uint8_t, BODY)        \
-    case 2: EACH_ID_OF(int8_t, BODY)         \
-    case 3: EACH_ID_OF(int16_t, BODY)        \
-    case 4: EACH_ID_OF(int32_t, BODY)        \
-    case 5: EACH_ID_OF(int64_t, BODY)        \
-    default: EACH_ID_OF(uint16_t, BODY)      \
+#define EACH_ID(BODY)                   \
+    switch (t->index.code) {            \
+    case 1: EACH_ID_OF(uint8_t, BODY)   \
+    case 2: EACH_ID_OF(int8_t, BODY)    \
+    case 3: EACH_ID_OF(int16_t, BODY)   \
+    case 4: EACH_ID_OF(int32_t, BODY)   \
+    case 5: EACH_ID_OF(int64_t, BODY)   \
+    default: EACH_ID_OF(uint16_t, BODY) \
     }
 
 static im_status fail_id(im_context *ctx, const im_tokens *t, int64_t at, int64_t id)
@@ -165,7 +168,8 @@ static im_status fail_id(im_context *ctx, const im_tokens *t, int64_t at, int64_
 im_status im_tokens_read(im_context *ctx, const im_tokens *t, int64_t first, int64_t n, int32_t *out)
 {
     if (first < 0 || n < 0 || first > t->index.tokens - n)
-        return im_fail(ctx, IM_ERR_ARG, "%s: %lld tokens from %lld on were asked for; there are %lld", t->bin_path, (long long)n, (long long)first, (long long)t->index.tokens);
+        return im_fail(ctx, IM_ERR_ARG, "%s: %lld tokens from %lld on were asked for; there are %lld", t->bin_path, (long long)n, (long long)first,
+                       (long long)t->index.tokens);
     EACH_ID({
         if (id < 0 || id > INT32_MAX)
             return fail_id(ctx, t, first + i, id);

@@ -21,9 +21,9 @@ struct im_tokens_writer {
     size_t id_size;
     int code;
     int64_t tokens, sequences, documents;
-    int64_t in_sequence;   /* tokens since the last sequence began */
-    int64_t in_document;   /* tokens since the last document began */
-    int64_t *continued;    /* sequences that do not begin a document: rare, so kept in memory */
+    int64_t in_sequence; /* tokens since the last sequence began */
+    int64_t in_document; /* tokens since the last document began */
+    int64_t *continued;  /* sequences that do not begin a document: rare, so kept in memory */
     size_t ncontinued, continued_cap;
     im_status broken;
 };
@@ -41,8 +41,9 @@ static im_status open_temporary(im_context *ctx, const char *path, FILE **out)
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot be created", path);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        im_status status = errno == EWOULDBLOCK ? im_fail(ctx, IM_ERR_EXISTS, "%s: another program is writing it; wait for it, or choose another name", path)
-                                                : im_fail_errno(ctx, "%s: cannot be locked", path);
+        im_status status = errno == EWOULDBLOCK
+                               ? im_fail(ctx, IM_ERR_EXISTS, "%s: another program is writing it; wait for it, or choose another name", path)
+                               : im_fail_errno(ctx, "%s: cannot be locked", path);
         close(fd);
         return status;
     }
@@ -188,7 +189,8 @@ im_status im_tokens_append(im_tokens_writer *w, const int32_t *ids, size_t n)
         const int32_t *from = ids + done;
         for (size_t i = 0; i < m; i++) {
             if (from[i] < 0 || from[i] > most)
-                return broken(w, im_fail(w->ctx, IM_ERR_ARG, "%s: token %lld would be the id %d; ids of %zu bytes are 0 to %d", w->bin_path, (long long)w->tokens + (long long)i, from[i], w->id_size, most));
+                return broken(w, im_fail(w->ctx, IM_ERR_ARG, "%s: token %lld would be the id %d; ids of %zu bytes are 0 to %d", w->bin_path,
+                                         (long long)w->tokens + (long long)i, from[i], w->id_size, most));
             small[i] = (uint16_t)from[i];
         }
         IM_TRY(put(w, w->code == 8 ? (const void *)small : from, m));
@@ -235,7 +237,8 @@ static im_status read_at(im_tokens_writer *w, FILE *f, const char *path, void *t
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return broken(w, got < 0 ? im_fail_errno(w->ctx, "%s", path) : im_fail(w->ctx, IM_ERR_IO, "%s: byte %lld: the file became shorter", path, (long long)(offset + (off_t)done)));
+            return broken(w, got < 0 ? im_fail_errno(w->ctx, "%s", path)
+                                     : im_fail(w->ctx, IM_ERR_IO, "%s: byte %lld: the file became shorter", path, (long long)(offset + (off_t)done)));
         done += (size_t)got;
     }
     return IM_OK;

@@ -54,7 +54,8 @@ static im_status walk(im_context *ctx, const im_tokens *t, int64_t begin, int64_
         IM_TRY(im_tokens_read(ctx, t, at - back, back + n, buf));
         for (int64_t i = 0; i < back + n; i++)
             if (buf[i] >= V)
-                return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s: token %lld is the id %d; n-grams are counted of byte-level ids (below %d)", im_tokens_prefix(t), (long long)(at - back + i), buf[i], V);
+                return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s: token %lld is the id %d; n-grams are counted of byte-level ids (below %d)",
+                               im_tokens_prefix(t), (long long)(at - back + i), buf[i], V);
         for (int64_t i = 0; i < n; i++) {
             int64_t known = back + i;
             each(arg, at + i, buf + back + i, known > IM_NGRAM_MAX - 1 ? IM_NGRAM_MAX - 1 : (int)known);
@@ -180,8 +181,8 @@ im_status im_ngram_score(im_context *ctx, const im_tokens *train, const im_token
     im_status status = IM_OK;
     int64_t n = im_tokens_count(train), nv = im_tokens_count(valid);
     if (n < 1 || n > UINT32_MAX || nv < 2)
-        return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s and %s: %lld and %lld tokens; n-grams are counted for 1 to %u, and scored on 2 or more", im_tokens_prefix(train), im_tokens_prefix(valid), (long long)n,
-                       (long long)nv, UINT32_MAX);
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s and %s: %lld and %lld tokens; n-grams are counted for 1 to %u, and scored on 2 or more",
+                       im_tokens_prefix(train), im_tokens_prefix(valid), (long long)n, (long long)nv, UINT32_MAX);
     counts m;
     IM_TRY(make_counts(ctx, &m));
     counting c = {.m = &m, .skip_tenth = true};

@@ -50,8 +50,9 @@ im_status im_sampler_init(im_context *ctx, im_sampler *s, const im_tokens *t, in
     if (seq_len < 1)
         return im_fail(ctx, IM_ERR_ARG, "seq-len %lld: at least 1", (long long)seq_len);
     if (count < 2 || (count - 1) / seq_len < 1)
-        return im_fail(ctx, IM_ERR_ARG, "%s: %lld tokens are less than one sample of seq-len %lld, which needs %lld; the longest seq-len for this file is %lld", im_tokens_prefix(t), (long long)count,
-                       (long long)seq_len, (long long)seq_len + 1, count > 1 ? (long long)count - 1 : 0LL);
+        return im_fail(ctx, IM_ERR_ARG,
+                       "%s: %lld tokens are less than one sample of seq-len %lld, which needs %lld; the longest seq-len for this file is %lld",
+                       im_tokens_prefix(t), (long long)count, (long long)seq_len, (long long)seq_len + 1, count > 1 ? (long long)count - 1 : 0LL);
     *s = (im_sampler){.tokens = t, .seq_len = seq_len, .samples = (count - 1) / seq_len, .order = order, .seed = seed};
     return IM_OK;
 }
@@ -67,8 +68,9 @@ int64_t im_sampler_index(const im_sampler *s, int64_t position)
 
 static im_status fail_vocab(im_context *ctx, const im_sampler *s, int64_t at, int32_t id, int64_t vocab)
 {
-    return im_fail(ctx, IM_ERR_FORMAT, "%s.bin: token %lld is the id %d, but the model's vocabulary has %lld ids (0 to %lld): data and model are of different tokenizers", im_tokens_prefix(s->tokens),
-                   (long long)at, id, (long long)vocab, (long long)vocab - 1);
+    return im_fail(ctx, IM_ERR_FORMAT,
+                   "%s.bin: token %lld is the id %d, but the model's vocabulary has %lld ids (0 to %lld): data and model are of different tokenizers",
+                   im_tokens_prefix(s->tokens), (long long)at, id, (long long)vocab, (long long)vocab - 1);
 }
 
 im_status im_sampler_read(im_context *ctx, const im_sampler *s, int64_t position, int64_t vocab, int32_t *ids, int32_t *targets)

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     uint64_t bin_len;
     memcpy(&bin_len, data, 8);
-    bin_len &= INT64_MAX; /* no file is larger */
+    bin_len &= INT64_MAX;                                /* no file is larger */
     unsigned char *idx = malloc(size - 8 + !(size - 8)); /* its own block: an overrun by one byte shows */
     memcpy(idx, data + 8, size - 8);
     im_index x;

@@ -116,11 +116,11 @@ static void test_round_trip(void **state)
 }
 
 /* The bytes as Megatron's IndexedDatasetBuilder writes them for documents [1 2 3] and [4 5]. */
-static const unsigned char golden_idx[] = {
-    'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, /* header */
-    3, 0, 0, 0, 2, 0, 0, 0,                                                                                            /* lengths */
-    0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,                                                                     /* pointers */
-    0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};                                             /* documents */
+static const unsigned char golden_idx[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0,
+                                           0,   0,   3,   0,   0,   0,   0,   0, 0, 0,                                            /* header */
+                                           3,   0,   0,   0,   2,   0,   0,   0,                                                  /* lengths */
+                                           0,   0,   0,   0,   0,   0,   0,   0, 6, 0, 0, 0, 0, 0, 0, 0,                          /* pointers */
+                                           0,   0,   0,   0,   0,   0,   0,   0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0}; /* documents */
 static const unsigned char golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
 static void test_format_bytes(void **state)
@@ -706,11 +706,12 @@ static void test_ngram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_format_bytes), cmocka_unit_test(test_writer_refuses), cmocka_unit_test(test_bad_index),
-        cmocka_unit_test(test_absent),     cmocka_unit_test(test_id_types),     cmocka_unit_test(test_large),          cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),     cmocka_unit_test(test_samples),        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_partition),  cmocka_unit_test(test_documents),    cmocka_unit_test(test_division),       cmocka_unit_test(test_by_position),
-        cmocka_unit_test(test_move_tail),  cmocka_unit_test(test_ngram),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_format_bytes), cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_bad_index),   cmocka_unit_test(test_absent),       cmocka_unit_test(test_id_types),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_fingerprint),  cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_uniform),     cmocka_unit_test(test_samples),      cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_partition),   cmocka_unit_test(test_documents),    cmocka_unit_test(test_division),
+        cmocka_unit_test(test_by_position), cmocka_unit_test(test_move_tail),    cmocka_unit_test(test_ngram),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -49,6 +49,8 @@ im_status im_checkpoint_finish(im_checkpoint_save *s) IM_MUST_CHECK;
 im_status im_checkpoint_latest(im_context *ctx, const char *root, char *dir, size_t dir_size) IM_MUST_CHECK;
 /* The same, and the checksums must agree too. */
 im_status im_checkpoint_latest_verified(im_context *ctx, const char *root, char *dir, size_t dir_size) IM_MUST_CHECK;
+/* What a user may point at: a model directory or file (returned as it is), a run directory or its checkpoints/ (its latest checkpoint). */
+im_status im_checkpoint_resolve(im_context *ctx, const char *path, char *dir, size_t dir_size) IM_MUST_CHECK;
 /* Reads the manifest, verifies sizes (and checksums when `verify`). */
 im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out) IM_MUST_CHECK;
 

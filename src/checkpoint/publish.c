@@ -252,3 +252,25 @@ im_status im_checkpoint_latest_verified(im_context *ctx, const char *root, char 
 {
     return pick(ctx, root, true, dir, dir_size);
 }
+
+static bool has(const char *dir, const char *name)
+{
+    char path[IM_CHECKPOINT_PATH];
+    return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && im_path_exists(path);
+}
+
+im_status im_checkpoint_resolve(im_context *ctx, const char *path, char *dir, size_t dir_size)
+{
+    char root[IM_CHECKPOINT_PATH];
+    if (im_path_is_dir(path) && !has(path, "config.json")) {
+        if (has(path, "checkpoints")) {
+            IM_TRY(join(ctx, root, sizeof root, path, "checkpoints", ""));
+            return im_checkpoint_latest(ctx, root, dir, dir_size);
+        }
+        if (has(path, IM_CHECKPOINT_POINTER))
+            return im_checkpoint_latest(ctx, path, dir, dir_size);
+    }
+    if (snprintf(dir, dir_size, "%s", path) >= (int)dir_size)
+        return im_fail(ctx, IM_ERR_ARG, "%s: the path is too long", path);
+    return IM_OK;
+}

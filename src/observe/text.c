@@ -81,34 +81,3 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     if (s->checkpoint)
         im_str_printf(out, "checkpoint  %s\n", s->checkpoint);
 }
-
-static void real(im_str *out, const char *key, double x, bool known)
-{
-    if (known && isfinite(x))
-        im_str_printf(out, ", \"%s\": %.9g", key, x);
-    else
-        im_str_printf(out, ", \"%s\": null", key);
-}
-
-void im_observe_summary_json(const im_observe_summary *s, im_str *out)
-{
-    im_str_printf(out, "{\"steps\": %" PRId64 ", \"tokens\": %" PRId64, s->steps, s->tokens);
-    real(out, "seconds", s->seconds, true);
-    real(out, "first_step_s", s->first_step_s, true);
-    real(out, "first_loss", s->first_loss, s->steps > 0);
-    real(out, "last_loss", s->last_loss, s->steps > 0);
-    real(out, "first_valid_loss", s->first_valid, s->have_valid);
-    real(out, "last_valid_loss", s->last_valid, s->have_valid);
-    real(out, "first_bits_per_byte", s->first_bits, s->have_valid && s->first_bits >= 0);
-    real(out, "last_bits_per_byte", s->last_bits, s->have_valid && s->last_bits >= 0);
-    real(out, "tokens_per_s", s->tokens_per_s, true);
-    real(out, "mfu", s->mfu, s->mfu >= 0);
-    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak);
-    im_str_json_string(out, s->run, strlen(s->run));
-    im_str_append(out, ", \"checkpoint\": ");
-    if (s->checkpoint)
-        im_str_json_string(out, s->checkpoint, strlen(s->checkpoint));
-    else
-        im_str_append(out, "null");
-    im_str_append(out, "}");
-}

@@ -3,6 +3,7 @@
 #include "observe/observe.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,18 @@ static void append_span(im_str *out, const im_span *s, double zero, im_observe_l
     im_str_append(out, "}}");
 }
 
+/* A span is noted when it ends, so the first one noted need not be the first to begin. */
+static double earliest(const im_observe_trace *t, uint64_t first, int64_t steps)
+{
+    double zero = HUGE_VAL;
+    for (uint64_t i = first; i < t->count; i++) {
+        const im_span *s = &t->ring[i % t->capacity];
+        if (s->step > t->step - steps && s->t0 < zero)
+            zero = s->t0;
+    }
+    return zero;
+}
+
 im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name,
                                  size_t nqueue, im_observe_label_fn label, void *label_arg)
 {
@@ -112,13 +125,11 @@ im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const cha
     row_name(&out, IM_STEP_ROW, "steps");
     pthread_mutex_lock(&t->lock);
     uint64_t first = t->count > t->capacity ? t->count - t->capacity : 0;
-    double zero = 0;
+    double zero = earliest(t, first, steps);
     for (uint64_t i = first; i < t->count; i++) {
         const im_span *s = &t->ring[i % t->capacity];
         if (s->step <= t->step - steps)
             continue;
-        if (zero == 0)
-            zero = s->t0;
         append_span(&out, s, zero, label, label_arg, &text);
     }
     pthread_mutex_unlock(&t->lock);

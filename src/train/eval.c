@@ -1,0 +1,112 @@
+/* Evaluation: the sum of the losses of all counted tokens over their count (rule 3). A token file of n samples of T tokens and a
+ * tail is read by up to three programs: (B,T) as often as it fits, (n mod B, T), and (1, tail).
+ */
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void im_train_mean_add(im_train_mean *m, double sum, double count)
+{
+    m->sum += sum;
+    m->count += count;
+}
+
+double im_train_mean_value(const im_train_mean *m)
+{
+    return m->count > 0 ? m->sum / m->count : NAN;
+}
+
+static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t runs, int64_t token0)
+{
+    if (batch < 1 || seq_len < 1 || runs < 1)
+        return;
+    v->part[v->nparts].batch = batch;
+    v->part[v->nparts].seq_len = seq_len;
+    v->part[v->nparts].runs = runs;
+    v->part[v->nparts].token0 = token0;
+    v->nparts++;
+}
+
+im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches, im_train_eval *out)
+{
+    int64_t targets = im_tokens_count(t) - 1;
+    if (targets < 1)
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: %" PRId64 " tokens; at least 2 are needed to predict one", im_tokens_prefix(t), im_tokens_count(t));
+    im_train_eval v = {.tokens = t, .vocab = m->arch.V, .seq_len = seq_len, .bytes = m->arch.V == IM_BYTE_VOCAB};
+    int64_t samples = targets / seq_len, full = samples / batch;
+    bool all = max_batches == 0 || full < max_batches;
+    if (!all)
+        full = max_batches;
+    add_part(&v, batch, seq_len, full, 0);
+    if (all) {
+        add_part(&v, samples % batch, seq_len, 1, full * batch * seq_len);
+        add_part(&v, 1, targets % seq_len, 1, samples * seq_len);
+    }
+    *out = v;
+    return IM_OK;
+}
+
+void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant)
+{
+    v->program0 = *nwant;
+    for (int i = 0; i < v->nparts; i++)
+        want[(*nwant)++] = (im_program_want){.mode = IM_MODE_EVAL, .batch = v->part[i].batch, .seq_len = v->part[i].seq_len};
+}
+
+/* ---- reading ---------------------------------------------------------------------- */
+
+typedef struct im_eval_source {
+    im_context *ctx;
+    const im_train_eval *v;
+    int64_t token0; /* of the part */
+    double bytes;   /* targets that are bytes */
+} im_eval_source;
+
+/* im_source.load: sample i of a part begins i*T tokens behind the part's first token. */
+static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+{
+    im_eval_source *s = arg;
+    for (int64_t b = 0; b < B; b++) {
+        int64_t at = s->token0 + (now->sample0 + first_sample + b) * T;
+        int32_t *x = ids + b * T, *y = targets + b * T;
+        IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at, T, x));
+        IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at + 1, T, y));
+        for (int64_t i = 0; i < T; i++) {
+            int64_t bad = x[i] < 0 || x[i] >= s->v->vocab ? at + i : y[i] < 0 || y[i] >= s->v->vocab ? at + i + 1 : -1;
+            if (bad >= 0)
+                return im_fail(s->ctx, IM_ERR_FORMAT, "%s.bin: token %" PRId64 " has id %d, the model's vocabulary is %" PRId64,
+                               im_tokens_prefix(s->v->tokens), bad, bad == at + i ? x[i] : y[i], s->v->vocab);
+            s->bytes += y[i] < 256;
+            pos[b * T + i] = (int32_t)i;
+        }
+        if (seg)
+            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
+    }
+    return IM_OK;
+}
+
+im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *v, const im_train_env *env, im_observe_eval *out)
+{
+    im_train_mean mean = {0};
+    im_eval_source arg = {.ctx = ctx, .v = v};
+    im_source source = {.arg = &arg, .load = load};
+    double t0 = im_clock_now();
+    for (int p = 0; p < v->nparts; p++) {
+        arg.token0 = v->part[p].token0;
+        for (int64_t i = 0; i < v->part[p].runs; i++) {
+            if (env && env->stop && env->stop(env->arg))
+                return im_fail(ctx, IM_ERR_STOPPED, "stopped during the evaluation");
+            im_op_now now = {.sample0 = i * v->part[p].batch};
+            im_metrics m;
+            IM_TRY(im_engine_run(e, v->program0 + (size_t)p, &now, &source));
+            IM_TRY(im_engine_metrics(e, &m));
+            im_train_mean_add(&mean, m.loss_sum, m.tokens);
+        }
+    }
+    *out = (im_observe_eval){.step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};
+    if (v->bytes && arg.bytes > 0)
+        out->bits_per_byte = mean.sum / M_LN2 / arg.bytes;
+    return IM_OK;
+}

@@ -1,0 +1,84 @@
+/* What the files of this folder share: the state of one run. */
+#ifndef IM_TRAIN_INTERNAL_H
+#define IM_TRAIN_INTERNAL_H
+
+#include "train/train.h"
+
+enum { IM_TRAIN_PATH = 4096, IM_TRAIN_TRACE_STEPS = 5 };
+
+typedef struct im_train_run {
+    im_context *ctx;
+    im_train_options o;        /* global_batch and out resolved */
+    const im_train_env *env;
+    im_arena *arena;           /* strings of o that were resolved */
+
+    im_model *model;
+    im_tokens *data, *valid;   /* valid may be NULL */
+    im_sampler sampler;
+    im_plan plan;
+    im_train_eval eval;
+    im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
+    size_t nwant;
+    im_memory predicted;
+
+    im_device *device;
+    im_comm *world;
+    im_engine *engine;
+
+    char from[IM_TRAIN_PATH];  /* resume: the checkpoint it goes on from; "" otherwise */
+    char checkpoints[IM_TRAIN_PATH];
+    const char *copy_from;     /* where tokenizer files are, NULL: nowhere */
+    im_checkpoint_meta meta;   /* where the run stands */
+    int64_t total_steps;       /* 0: no such limit */
+    int64_t first_step;        /* meta.step when this process began */
+    double loop_began;         /* clock */
+    double elapsed_before;     /* seconds of earlier processes */
+
+    im_observe_file *metrics;
+    im_observe_trace *trace;
+    int log_fd;                /* logs/rank-0.log; -1: none */
+    bool metrics_failed;       /* said once */
+
+    im_checkpoint_save *saving;
+    int64_t saving_step, saved_step, eval_step; /* -1: none */
+    im_status save_status;     /* of the last save that ended */
+    char save_error[512];
+    double rate;               /* this machine's matmul FLOPs a second; 0: not measured yet */
+    int consecutive_bad, rollbacks;
+    bool diverged;             /* ended by a non-finite step */
+    im_observe_summary summary;
+    double work_seconds;       /* steps only */
+} im_train_run;
+
+/* ---- say.c */
+void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...) IM_PRINTF(3, 4);
+void im_train_plan_text(const im_train_run *r, im_str *out);
+/* Hardware and kernels, as the manifest keeps it: results are bit-equal only where it is the same. */
+void im_train_isa(const im_device *d, char *out, size_t size);
+
+/* ---- setup.c */
+im_status im_train_setup(im_train_run *r) IM_MUST_CHECK;          /* model, data, plan, prediction: nothing is written or allocated */
+im_status im_train_open_engine(im_train_run *r) IM_MUST_CHECK;
+/* The state at r->from, or the initial one; r->meta becomes its. */
+im_status im_train_load_state(im_train_run *r, const char *from) IM_MUST_CHECK;
+void im_train_teardown(im_train_run *r);
+
+/* ---- rundir.c */
+/* Before setup: the checkpoint to go on from, the model's directory. */
+im_status im_train_find_resume(im_train_run *r) IM_MUST_CHECK;
+im_status im_train_check_resume(im_train_run *r) IM_MUST_CHECK;   /* data, order, sequence length: the same or refused */
+im_status im_train_make_dir(im_train_run *r) IM_MUST_CHECK;
+
+/* ---- saving.c */
+im_status im_train_save_begin(im_train_run *r) IM_MUST_CHECK;     /* only errors that end the run; a failed save is told and remembered */
+void im_train_save_reap(im_train_run *r, bool wait);
+im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK;       /* waits; the error of the last save, if it failed */
+
+/* ---- nonfinite.c */
+im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
+
+/* ---- loop.c */
+im_status im_train_loop(im_train_run *r) IM_MUST_CHECK;
+double im_train_elapsed(const im_train_run *r);
+
+#endif

@@ -1,0 +1,215 @@
+/* The loop: a step, its line, what is due after it. */
+#include "train/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double im_train_elapsed(const im_train_run *r)
+{
+    return r->elapsed_before + (im_clock_now() - r->loop_began);
+}
+
+static bool asked_to_stop(const im_train_run *r)
+{
+    return r->env->stop && r->env->stop(r->env->arg);
+}
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+/* im_source.load of a step: sample b of the step is at position sample0 + b of the run's order. */
+static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+{
+    im_train_run *r = arg;
+    for (int64_t b = 0; b < B; b++) {
+        IM_TRY(im_sampler_read(r->ctx, &r->sampler, now->sample0 + first_sample + b, r->model->arch.V, ids + b * T, targets + b * T));
+        for (int64_t t = 0; t < T; t++)
+            pos[b * T + t] = (int32_t)t;
+        if (seg)
+            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
+    }
+    return IM_OK;
+}
+
+/* Ranges that a rollback left out; they may touch, so look again after each jump. */
+static void jump_skips(im_train_run *r)
+{
+    for (int i = 0; i < r->meta.nskip;) {
+        const im_checkpoint_skip *s = &r->meta.skip[i];
+        if (r->meta.position >= s->from && r->meta.position < s->from + s->count) {
+            r->meta.position = s->from + s->count;
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+}
+
+/* ---- telling ------------------------------------------------------------------------------- */
+
+/* Seconds to the end, by the limit that comes first; < 0: unknown. */
+static double eta(const im_train_run *r)
+{
+    int64_t done = r->meta.step - r->first_step;
+    double left = -1;
+    if (r->total_steps && done > 0)
+        left = (double)(r->total_steps - r->meta.step) * (im_clock_now() - r->loop_began) / (double)done;
+    if (r->o.minutes > 0) {
+        double by_time = fmax(0, r->o.minutes * 60 - im_train_elapsed(r));
+        left = left < 0 ? by_time : fmin(left, by_time);
+    }
+    return left;
+}
+
+static double flops_share(im_train_run *r, double tokens_per_s)
+{
+    return r->rate > 0 ? im_model_flops_per_token(r->model, r->o.seq_len) * tokens_per_s / r->rate : -1;
+}
+
+/* The line of the step that was just run; r->meta is still as before it. */
+static void tell_step(im_train_run *r, const im_metrics *m, double lr, double seconds)
+{
+    double tokens = (double)(r->o.global_batch * r->o.seq_len);
+    im_observe_step s = {.step = r->meta.step + 1, .tokens = r->meta.tokens + r->o.global_batch * r->o.seq_len, .loss = m->loss, .grad_norm = m->grad_norm, .lr = lr, .step_s = seconds,
+                         .tokens_per_s = tokens / seconds, .mfu = flops_share(r, tokens / seconds), .rss_bytes = im_process_rss(),
+                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted.total, .finite = m->finite};
+    if (im_observe_put_step(r->metrics, &s) != IM_OK) {
+        if (!r->metrics_failed)
+            im_train_say(r, IM_TRAIN_TEXT_EVENT, "metrics are not complete: %s", im_error_text(r->ctx));
+        r->metrics_failed = true;
+        im_error_clear(r->ctx);
+    }
+    im_str line = {0};
+    im_observe_progress(&s, r->total_steps, eta(r), &line);
+    im_train_say(r, IM_TRAIN_TEXT_PROGRESS, "%s", im_str_text(&line));
+    im_str_free(&line);
+    if (m->finite) {
+        if (isnan(r->summary.first_loss))
+            r->summary.first_loss = m->loss;
+        r->summary.last_loss = m->loss;
+    }
+    r->work_seconds += seconds;
+}
+
+static im_status evaluate(im_train_run *r)
+{
+    im_observe_eval e = {.step = r->meta.step};
+    IM_TRY(im_train_eval_run(r->ctx, r->engine, &r->eval, r->env, &e));
+    if (im_observe_put_eval(r->metrics, &e) != IM_OK) {
+        r->metrics_failed = true;
+        im_error_clear(r->ctx);
+    }
+    if (!r->summary.have_valid) {
+        r->summary.have_valid = true;
+        r->summary.first_valid = e.loss;
+        r->summary.first_bits = e.bits_per_byte;
+    }
+    r->summary.last_valid = e.loss;
+    r->summary.last_bits = e.bits_per_byte;
+    r->eval_step = r->meta.step;
+    char bits[48] = "";
+    if (e.bits_per_byte >= 0)
+        snprintf(bits, sizeof bits, ", %.4f bits per byte", e.bits_per_byte);
+    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 ": validation loss %.4f%s (%" PRId64 " tokens)", e.step, e.loss, bits, e.counted);
+    return IM_OK;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------ */
+
+static double learning_rate(im_train_run *r)
+{
+    double elapsed = im_train_elapsed(r);
+    if (r->meta.warmup_done_s < 0 && r->meta.step >= r->o.warmup)
+        r->meta.warmup_done_s = r->o.warmup ? elapsed : 0;
+    im_train_clock c = {.step = r->meta.step, .total_steps = r->total_steps, .elapsed_s = elapsed, .total_s = r->o.minutes * 60,
+                        .warmup_done_s = r->meta.warmup_done_s};
+    return im_train_lr(&r->o, &c);
+}
+
+static im_status step(im_train_run *r)
+{
+    jump_skips(r);
+    double lr = learning_rate(r);
+    im_source source = {.arg = r, .load = load};
+    im_op_now now = {.step = r->meta.step, .sample0 = r->meta.position};
+    im_metrics m;
+    IM_TRY(im_engine_set_hyper(r->engine, lr, r->o.clip));
+    if (r->trace)
+        im_observe_trace_begin(r->trace, r->meta.step + 1, 0);
+    double t0 = im_clock_now();
+    if (!r->summary.steps && !r->summary.first_step_s)
+        r->summary.first_step_s = t0 - r->env->began;
+    IM_TRY(im_engine_run(r->engine, 0, &now, &source));
+    IM_TRY(im_engine_metrics(r->engine, &m));
+    double seconds = im_clock_now() - t0;
+    if (r->trace)
+        im_observe_trace_end(r->trace);
+    tell_step(r, &m, lr, seconds);
+    bool goes_on = m.finite || r->o.nonfinite == IM_TRAIN_NONFINITE_SKIP;
+    if (!m.finite)
+        IM_TRY(im_train_nonfinite_step(r, &now, &source));
+    else
+        r->consecutive_bad = 0;
+    if (!goes_on)
+        return IM_OK; /* rolled back: the step is run again with other samples */
+    r->meta.step++;
+    r->meta.position += r->o.global_batch;
+    r->meta.tokens += r->o.global_batch * r->o.seq_len;
+    r->meta.updates = m.updates;
+    r->meta.last_loss = m.loss;
+    r->summary.steps++;
+    r->summary.tokens += r->o.global_batch * r->o.seq_len;
+    return IM_OK;
+}
+
+static bool finished(const im_train_run *r)
+{
+    return (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && im_train_elapsed(r) >= r->o.minutes * 60);
+}
+
+static bool due(int64_t every, int64_t at)
+{
+    return every > 0 && at % every == 0;
+}
+
+static im_status stopped(im_train_run *r)
+{
+    IM_TRY(im_train_save_begin(r));
+    IM_TRY(im_train_save_end(r));
+    return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step, r->o.out);
+}
+
+/* An evaluation that a signal cut short is no error of the run. */
+static im_status evaluate_or_stop(im_train_run *r)
+{
+    im_status status = evaluate(r);
+    if (status == IM_ERR_STOPPED) {
+        im_error_clear(r->ctx);
+        return IM_OK;
+    }
+    return status;
+}
+
+im_status im_train_loop(im_train_run *r)
+{
+    if (r->valid && !r->first_step && !finished(r))
+        IM_TRY(evaluate_or_stop(r));
+    while (!finished(r) && !asked_to_stop(r)) {
+        int64_t before = r->meta.step;
+        IM_TRY(step(r));
+        im_train_save_reap(r, false);
+        if (r->meta.step <= before || finished(r))
+            continue;
+        if (due(r->o.save_every, r->meta.step))
+            IM_TRY(im_train_save_begin(r));
+        if (due(r->o.eval_every, r->meta.step) && !asked_to_stop(r))
+            IM_TRY(evaluate_or_stop(r));
+    }
+    if (asked_to_stop(r) && !finished(r))
+        return stopped(r);
+    IM_TRY(im_train_save_begin(r));
+    if (r->valid && r->eval_step != r->meta.step)
+        IM_TRY(evaluate_or_stop(r));
+    return im_train_save_end(r);
+}

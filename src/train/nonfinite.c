@@ -1,0 +1,78 @@
+/* A step whose loss or gradient is not a finite number: UPDATE has changed nothing. It is told with the first unit and
+ * tensor that show it, then --nonfinite decides. */
+#include "train/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { IM_MAX_CONSECUTIVE = 20, IM_MAX_ROLLBACKS = 20 };
+
+static im_status give_up(im_train_run *r, const char *where, const char *why)
+{
+    r->diverged = true;
+    im_train_save_reap(r, true);
+    char last[IM_TRAIN_PATH + 64] = "no checkpoint was written yet";
+    if (r->saved_step >= 0)
+        snprintf(last, sizeof last, "the last good checkpoint is %s/step-%" PRId64, r->checkpoints, r->saved_step);
+    return im_fail(r->ctx, IM_ERR_NONFINITE, "step %" PRId64 ": loss or gradient is not finite, first in %s%s; weights are as before the step; %s. "
+                   "Lower --lr or --clip, or use --nonfinite skip|rollback", r->meta.step + 1, where, why, last);
+}
+
+static void note(im_train_run *r, const char *event, const char *text)
+{
+    if (im_observe_put_event(r->metrics, r->meta.step + 1, event, text) != IM_OK) {
+        r->metrics_failed = true;
+        im_error_clear(r->ctx);
+    }
+}
+
+static im_status skip(im_train_run *r, const char *where)
+{
+    if (++r->consecutive_bad > IM_MAX_CONSECUTIVE)
+        return give_up(r, where, "; 20 steps in a row were left out");
+    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
+    note(r, "skip", where);
+    return IM_OK;
+}
+
+/* Back to the last checkpoint (or the first weights); the samples of this step are left out when the run comes to them again. */
+static im_status rollback(im_train_run *r, const char *where)
+{
+    im_train_save_reap(r, true);
+    if (r->rollbacks >= IM_MAX_ROLLBACKS || r->meta.nskip >= IM_CHECKPOINT_MAX_SKIPS)
+        return give_up(r, where, "; rolled back 20 times already");
+    im_checkpoint_meta bad = r->meta;
+    note(r, "rollback", where);
+    char dir[IM_TRAIN_PATH];
+    const char *from = NULL;
+    if (r->saved_step >= 0) {
+        IM_TRY(im_checkpoint_latest(r->ctx, r->checkpoints, dir, sizeof dir));
+        from = dir;
+    }
+    r->rollbacks++;
+    IM_TRY(im_train_load_state(r, from));
+    /* all ranges left out so far, those after this checkpoint too */
+    for (int i = 0; i < bad.nskip; i++)
+        r->meta.skip[i] = bad.skip[i];
+    r->meta.nskip = bad.nskip;
+    r->meta.skip[r->meta.nskip++] = (im_checkpoint_skip){bad.position, r->o.global_batch};
+    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " is not finite, first in %s: back to step %" PRId64 ", samples %" PRId64 " to %" PRId64 " are left out",
+                 bad.step + 1, where, r->meta.step, bad.position, bad.position + r->o.global_batch - 1);
+    return IM_OK;
+}
+
+im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src)
+{
+    im_str where = {0};
+    im_status status = im_engine_diagnose(r->engine, 0, now, src, &where);
+    if (status == IM_OK) {
+        const char *text = *im_str_text(&where) ? im_str_text(&where) : "the gradient's norm";
+        switch ((im_train_nonfinite)r->o.nonfinite) {
+        case IM_TRAIN_NONFINITE_SKIP: status = skip(r, text); break;
+        case IM_TRAIN_NONFINITE_ROLLBACK: status = rollback(r, text); break;
+        case IM_TRAIN_NONFINITE_STOP: status = give_up(r, text, ""); break;
+        }
+    }
+    im_str_free(&where);
+    return status;
+}

@@ -1,0 +1,150 @@
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) offsetof(im_train_options, member)
+
+const im_option im_train_rows[IM_TRAIN_ROWS] = {
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape (gpt2, llama-15m, ...).", "DIR", AT(model), 'm', false, "What is trained"},
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to train on: the prefix of PREFIX.bin and PREFIX.idx (imece data build makes them).", "PREFIX", AT(data), 'd', false, NULL},
+    {"valid", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to evaluate on.", "PREFIX", AT(valid), 0, false, NULL},
+    {"out", IM_OPT_STRING, NULL, 0, 0, NULL, "Run directory to make; one that exists is refused. Default: the first free runs/MODEL-N.", "DIR", AT(out), 'o', false, NULL},
+    {"init", IM_OPT_CHOICE, "auto", 0, 0, "auto|random", "Where the first weights come from: auto takes those in the model's directory if there are any.", "HOW", AT(init), 0, false, NULL},
+    {"seed", IM_OPT_INT, "1", 0, 9e18, NULL, "Seed of initial weights, order and dropout.", "N", AT(seed), 0, false, NULL},
+
+    {"steps", IM_OPT_INT, "0", 0, 9e18, NULL, "Stop after N steps (0: no such limit). Whichever of steps, tokens and minutes is reached first ends the run.", "N", AT(steps), 0, false, "How long"},
+    {"tokens", IM_OPT_INT, "0", 0, 9e18, NULL, "Stop after N tokens (0: no such limit).", "N", AT(tokens), 0, false, NULL},
+    {"minutes", IM_OPT_REAL, "0", 0, 1e9, NULL, "Stop after N minutes of training (0: no such limit).", "N", AT(minutes), 0, false, NULL},
+
+    {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "Batch and order"},
+    {"micro-batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences computed at once; more need more memory.", "N", AT(micro_batch), 0, false, NULL},
+    {"global-batch", IM_OPT_INT, "0", 0, 1 << 24, NULL, "Sequences of a step (0: one micro-batch); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0, false, NULL},
+    {"order", IM_OPT_CHOICE, "shuffled", 0, 0, "sequential|shuffled", "Order of the samples.", "HOW", AT(order), 0, false, NULL},
+
+    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; sums, masters and gradients are fp32 in both.", "TYPE", AT(precision), 0, false, "Arithmetic"},
+    {"dropout", IM_OPT_REAL, "-1", -1, 0.99, NULL, "Dropout probability (-1: as the model's config says).", "P", AT(dropout), 0, false, NULL},
+    {"label-smoothing", IM_OPT_REAL, "0", 0, 0.99, NULL, "Label smoothing.", "S", AT(label_smoothing), 0, false, NULL},
+
+    {"lr", IM_OPT_REAL, "3e-4", 0, 1e6, NULL, "Learning rate after the warmup.", "LR", AT(lr), 0, false, "Optimizer (AdamW)"},
+    {"schedule", IM_OPT_CHOICE, "cosine", 0, 0, "constant|linear|cosine|wsd", "How the learning rate falls to min-lr by the end of the run.", "HOW", AT(schedule), 0, false, NULL},
+    {"warmup", IM_OPT_INT, "0", 0, 9e18, NULL, "Steps over which the learning rate rises.", "N", AT(warmup), 0, false, NULL},
+    {"decay", IM_OPT_REAL, "0.2", 0, 1, NULL, "wsd: the last share of the run in which the learning rate falls.", "SHARE", AT(decay), 0, false, NULL},
+    {"min-lr", IM_OPT_REAL, "0", 0, 1e6, NULL, "Learning rate at the end.", "LR", AT(min_lr), 0, false, NULL},
+    {"beta1", IM_OPT_REAL, "0.9", 0, 0.9999999, NULL, "Decay of the first moment.", "B", AT(beta1), 0, false, NULL},
+    {"beta2", IM_OPT_REAL, "0.95", 0, 0.9999999, NULL, "Decay of the second moment.", "B", AT(beta2), 0, false, NULL},
+    {"eps", IM_OPT_REAL, "1e-8", 0, 1, NULL, "Added to the root of the second moment.", "E", AT(eps), 0, false, NULL},
+    {"weight-decay", IM_OPT_REAL, "0.1", 0, 1e3, NULL, "Decoupled weight decay; not on norms, biases and other 1-D parameters.", "W", AT(weight_decay), 0, false, NULL},
+    {"clip", IM_OPT_REAL, "1", 0, 1e30, NULL, "Largest norm of the gradient (0: no clipping).", "NORM", AT(clip), 0, false, NULL},
+
+    {"eval-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Evaluate on --valid every N steps (0: at the start and the end).", "N", AT(eval_every), 0, false, "Watching and saving"},
+    {"eval-batches", IM_OPT_INT, "0", 0, 9e18, NULL, "Micro-batches of an evaluation (0: the whole file).", "N", AT(eval_batches), 0, false, NULL},
+    {"save-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Save a checkpoint every N steps (0: at the end).", "N", AT(save_every), 0, false, NULL},
+    {"keep", IM_OPT_INT, "3", 0, 1e9, NULL, "Checkpoints that stay (0: all).", "N", AT(keep), 0, false, NULL},
+    {"nonfinite", IM_OPT_CHOICE, "stop", 0, 0, "stop|skip|rollback", "After a step whose loss or gradient is not finite: stop, leave the step out, or go back to the last checkpoint and leave its samples out.", "HOW", AT(nonfinite), 0, false, NULL},
+    {"trace", IM_OPT_BOOL, "false", 0, 0, NULL, "Write trace.json (Perfetto) of the last steps.", NULL, AT(trace), 0, false, NULL},
+
+    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads (0: all usable cores).", "N", AT(threads), 't', false, "Machine"},
+    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false, NULL},
+    {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred", "For tests: deferred runs everything later on other threads, memory unreadable in between.", "WHICH", AT(device), 0, true, NULL},
+
+    /* from here on: of one command, not saved */
+    {"resume", IM_OPT_STRING, NULL, 0, 0, NULL, "Go on with the run in this directory, with its options; those given anew replace them.", "RUN", AT(resume), 'r', false, "Command"},
+    {"config", IM_OPT_STRING, NULL, 0, 0, NULL, "YAML file with any of these options (with _ for -); a run's plan.yaml is one.", "FILE", AT(config), 'c', false, NULL},
+    {"dry-run", IM_OPT_BOOL, "false", 0, 0, NULL, "Check everything, show the plan and its memory, and stop before anything is written.", NULL, AT(dry_run), 'n', false, NULL},
+    {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the closing summary as JSON on standard output.", NULL, AT(json), 0, false, NULL},
+};
+
+#undef AT
+#define AT(member) offsetof(im_train_eval_options, member)
+
+const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS] = {
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, or a run directory (its latest checkpoint).", "DIR", AT(model), 'm', false, "What"},
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx.", "PREFIX", AT(data), 'd', false, NULL},
+    {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "How"},
+    {"batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences at once.", "N", AT(batch), 'b', false, NULL},
+    {"batches", IM_OPT_INT, "0", 0, 9e18, NULL, "Batches (0: the whole file).", "N", AT(batches), 0, false, NULL},
+    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations.", "TYPE", AT(precision), 0, false, NULL},
+    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads (0: all usable cores).", "N", AT(threads), 't', false, NULL},
+    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels.", "WHICH", AT(kernels), 0, false, NULL},
+    {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred", "For tests.", "WHICH", AT(device), 0, true, NULL},
+    {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print JSON on standard output.", NULL, AT(json), 0, false, NULL},
+};
+
+/* ---- parsing ----------------------------------------------------------------------- */
+
+/* A run's plan.yaml has the options under `train:`; a file written by hand may have them at the top. */
+static im_status read_yaml(im_context *ctx, const char *path, size_t nrows, im_arena *a, im_train_options *o, bool *given)
+{
+    im_json *doc;
+    IM_TRY(im_yaml_load(ctx, path, (size_t)1 << 20, &doc));
+    const im_json_value *map = im_json_get(im_json_root(doc), "train");
+    im_status status = im_option_from_yaml(ctx, im_train_rows, nrows, a, doc, map ? map : im_json_root(doc), o, given, true);
+    im_json_free(doc);
+    return status;
+}
+
+im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out)
+{
+    bool given[IM_TRAIN_ROWS] = {false};
+    im_train_options o = {0};
+    const size_t n = IM_TRAIN_ROWS;
+    IM_TRY(im_option_defaults(ctx, im_train_rows, n, a, &o));
+    IM_TRY(im_option_parse(ctx, im_train_rows, n, a, argc, argv, &o, given, NULL));
+    for (size_t i = 0; o.resume && i < n; i++)
+        if (given[i] && !strcmp(im_train_rows[i].name, "out"))
+            return im_fail(ctx, IM_ERR_ARG, "--out and --resume together: a resumed run goes on in its own directory, %s", o.resume);
+    if (o.config)
+        IM_TRY(read_yaml(ctx, o.config, IM_TRAIN_SAVED_ROWS, a, &o, given));
+    if (o.resume) {
+        char path[4096];
+        if (snprintf(path, sizeof path, "%s/plan.yaml", o.resume) >= (int)sizeof path)
+            return im_fail(ctx, IM_ERR_ARG, "--resume %s: the path is too long", o.resume);
+        if (!im_path_exists(path))
+            return im_fail(ctx, IM_ERR_ARG, "--resume %s: not a run directory (no plan.yaml in it)", o.resume);
+        IM_TRY(read_yaml(ctx, path, IM_TRAIN_SAVED_ROWS, a, &o, given));
+    }
+    *out = o;
+    return IM_OK;
+}
+
+/* ---- rules over several fields ------------------------------------------------------- */
+
+static im_status rule_model_and_data(im_context *ctx, const im_train_options *o)
+{
+    if (!o->model)
+        return im_fail(ctx, IM_ERR_ARG, "--model is missing: a Hugging Face directory, a config.json, or a shape's name such as llama-15m");
+    if (!o->data)
+        return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file; `imece data build TEXT --out PREFIX` makes one");
+    return IM_OK;
+}
+
+static im_status rule_some_end(im_context *ctx, const im_train_options *o)
+{
+    if (o->steps <= 0 && o->tokens <= 0 && o->minutes <= 0)
+        return im_fail(ctx, IM_ERR_ARG, "nothing says when to stop: give --steps, --tokens or --minutes");
+    return IM_OK;
+}
+
+static im_status rule_learning_rates(im_context *ctx, const im_train_options *o)
+{
+    if (o->min_lr > o->lr)
+        return im_fail(ctx, IM_ERR_ARG, "min-lr %g is larger than lr %g; it must be between 0 and lr", o->min_lr, o->lr);
+    return IM_OK;
+}
+
+static im_status rule_eval_needs_valid(im_context *ctx, const im_train_options *o)
+{
+    if (o->eval_every > 0 && !o->valid)
+        return im_fail(ctx, IM_ERR_ARG, "eval-every %" PRId64 " needs --valid PREFIX", o->eval_every);
+    return IM_OK;
+}
+
+im_status im_train_options_check(im_context *ctx, const im_train_options *o)
+{
+    IM_TRY(rule_model_and_data(ctx, o));
+    IM_TRY(rule_some_end(ctx, o));
+    IM_TRY(rule_learning_rates(ctx, o));
+    return rule_eval_needs_valid(ctx, o);
+}

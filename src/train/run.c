@@ -1,0 +1,178 @@
+/* im_train_run: set up, show the plan, train, sum up. Also `imece eval`. */
+#include "train/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const queue_names[] = {"compute", "copy", "io"};
+
+static const char *label(void *arg, size_t program, uint32_t tag, im_str *buf)
+{
+    return im_engine_instruction(arg, program, tag, buf);
+}
+
+static im_status write_trace(im_train_run *r)
+{
+    char path[IM_TRAIN_PATH];
+    IM_TRY(im_device_sync(r->device)); /* a span still running would be lost */
+    if (snprintf(path, sizeof path, "%s/trace.json", r->o.out) >= (int)sizeof path)
+        return im_fail(r->ctx, IM_ERR_ARG, "%s: the path is too long", r->o.out);
+    return im_observe_trace_write(r->ctx, r->trace, path, IM_TRAIN_TRACE_STEPS, queue_names, IM_COUNT_OF(queue_names), label, r->engine);
+}
+
+static void sum_up(im_train_run *r)
+{
+    char checkpoint[IM_TRAIN_PATH + 64];
+    im_observe_summary *s = &r->summary;
+    s->seconds = im_clock_now() - r->loop_began;
+    s->tokens_per_s = r->work_seconds > 0 ? (double)s->tokens / r->work_seconds : 0;
+    s->mfu = r->rate > 0 ? im_model_flops_per_token(r->model, r->o.seq_len) * s->tokens_per_s / r->rate : -1;
+    s->mem_predicted = r->predicted.total;
+    s->mem_peak = im_process_rss_peak();
+    s->run = r->o.out;
+    if (r->saved_step >= 0) {
+        snprintf(checkpoint, sizeof checkpoint, "%s/step-%" PRId64, r->checkpoints, r->saved_step);
+        s->checkpoint = checkpoint;
+    }
+    im_str text = {0}, json = {0};
+    im_observe_summary_text(s, &text);
+    im_observe_summary_json(s, &json);
+    im_train_say(r, IM_TRAIN_TEXT_SUMMARY, "%s", im_str_text(&text));
+    im_train_say(r, IM_TRAIN_TEXT_JSON, "%s", im_str_text(&json));
+    im_str_free(&text);
+    im_str_free(&json);
+}
+
+static void show_plan(im_train_run *r)
+{
+    im_str text = {0};
+    im_train_plan_text(r, &text);
+    im_train_say(r, IM_TRAIN_TEXT_PLAN, "%s", im_str_text(&text));
+    im_str_free(&text);
+}
+
+static im_status prepare(im_train_run *r)
+{
+    if (r->o.resume)
+        IM_TRY(im_train_find_resume(r));
+    IM_TRY(im_train_setup(r));
+    if (r->o.dry_run) {
+        show_plan(r);
+        return IM_OK;
+    }
+    IM_TRY(im_train_open_engine(r));
+    IM_TRY(im_train_load_state(r, r->from[0] ? r->from : NULL));
+    if (r->from[0])
+        IM_TRY(im_train_check_resume(r));
+    IM_TRY(im_train_make_dir(r));
+    show_plan(r);
+    r->first_step = r->meta.step;
+    r->saved_step = r->from[0] ? r->meta.step : -1;
+    r->elapsed_before = r->meta.elapsed_s;
+    if (r->o.trace) {
+        IM_TRY(im_observe_trace_create(r->ctx, (size_t)1 << 17, &r->trace));
+        im_device_on_span(r->device, im_observe_trace_span, r->trace);
+    }
+    return IM_OK;
+}
+
+static im_status train(im_train_run *r)
+{
+    r->loop_began = im_clock_now();
+    im_status status = im_train_loop(r);
+    if (!r->diverged && (status == IM_OK || status == IM_ERR_STOPPED || r->save_status != IM_OK)) {
+        sum_up(r);
+        if (r->trace && write_trace(r) != IM_OK && status == IM_OK)
+            status = im_error_code(r->ctx);
+    }
+    return status;
+}
+
+im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_train_env *env)
+{
+    IM_TRY(im_train_options_check(ctx, o));
+    im_train_env with_clock = *env;
+    if (with_clock.began <= 0)
+        with_clock.began = im_clock_now();
+    void *memory;
+    IM_TRY(im_alloc(ctx, 1, sizeof(im_train_run), &memory));
+    im_train_run *r = memory;
+    r->ctx = ctx;
+    r->o = *o;
+    r->env = &with_clock;
+    r->log_fd = -1;
+    r->saving_step = r->saved_step = r->eval_step = -1;
+    r->summary.first_loss = r->summary.last_loss = NAN;
+    im_status status = im_arena_create(ctx, &r->arena);
+    if (status == IM_OK)
+        status = prepare(r);
+    if (status == IM_OK && !r->o.dry_run)
+        status = train(r);
+    im_train_teardown(r);
+    free(r);
+    return status;
+}
+
+/* ---- imece eval ------------------------------------------------------------------------------ */
+
+typedef struct eval_job {
+    im_model *model;
+    im_tokens *tokens;
+    im_device *device;
+    im_comm *world;
+    im_engine *engine;
+    im_plan plan;
+    im_train_eval eval;
+    im_program_want want[IM_TRAIN_EVAL_PARTS];
+    size_t nwant;
+} eval_job;
+
+static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, eval_job *j)
+{
+    char dir[IM_TRAIN_PATH];
+    if (!o->model)
+        return im_fail(ctx, IM_ERR_ARG, "--model is missing: a model directory, a checkpoint or a run directory");
+    if (!o->data)
+        return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file");
+    IM_TRY(im_checkpoint_resolve(ctx, o->model, dir, sizeof dir));
+    IM_TRY(im_model_open(ctx, dir, env->models_dir, &j->model));
+    IM_TRY(im_model_need_runnable(ctx, j->model));
+    if (!im_train_has_weights(j->model->dir))
+        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no weights (model.safetensors, or model.safetensors.index.json with its shards)", dir);
+    IM_TRY(im_tokens_open(ctx, o->data, &j->tokens));
+    im_plan_defaults(&j->plan, j->model);
+    j->plan.seq_len = o->seq_len;
+    j->plan.micro_batch = j->plan.global_batch = j->plan.eval_batch = o->batch;
+    j->plan.precision = o->precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
+    j->plan.dropout = 0;
+    j->plan.threads = o->threads ? (int)o->threads : im_machine_cores();
+    IM_TRY(im_plan_validate(ctx, &j->plan));
+    IM_TRY(im_train_eval_plan(ctx, j->tokens, j->model, o->seq_len, o->batch, o->batches, &j->eval));
+    im_train_eval_want(&j->eval, j->want, &j->nwant);
+    im_device_config device = {.deferred = o->device == 1, .threads = j->plan.threads, .kernels = (im_kernels)o->kernels};
+    IM_TRY(im_device_open(ctx, &device, &j->device));
+    IM_TRY(im_comm_self(j->device, &j->world));
+    im_engine_config engine = {.plan = &j->plan, .device = j->device, .world = j->world, .want = j->want, .nwant = j->nwant};
+    IM_TRY(im_engine_open(ctx, &engine, &j->engine));
+    return im_checkpoint_load_weights(ctx, j->engine, j->model->dir);
+}
+
+im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, im_observe_eval *out)
+{
+    eval_job j = {0};
+    im_observe_eval e = {0};
+    im_status status = eval_setup(ctx, o, env, &j);
+    if (status == IM_OK)
+        status = im_train_eval_run(ctx, j.engine, &j.eval, env, &e);
+    im_engine_close(j.engine);
+    im_comm_destroy(j.world);
+    im_device_close(j.device);
+    im_tokens_close(j.tokens);
+    im_model_close(j.model);
+    if (status == IM_OK)
+        *out = e;
+    return status;
+}

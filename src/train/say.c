@@ -1,0 +1,125 @@
+#include "train/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* logs/rank-0.log: each line with its time. Progress is not written there: metrics.jsonl has it. */
+static void log_lines(const im_train_run *r, const char *text)
+{
+    char stamp[40];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S ", localtime_r(&now, &tm));
+    im_str out = {0};
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        im_str_append(&out, stamp);
+        im_str_append_n(&out, text, n);
+        im_str_append(&out, "\n");
+        text += n + (text[n] == '\n');
+    }
+    if (!out.failed && out.len) {
+        ssize_t ignored = write(r->log_fd, out.data, out.len); /* a full disk is told by the save, not by the log */
+        (void)ignored;
+    }
+    im_str_free(&out);
+}
+
+void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...)
+{
+    im_str text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    im_str_vprintf(&text, fmt, ap);
+    va_end(ap);
+    if (r->env->text)
+        r->env->text(r->env->arg, kind, im_str_text(&text));
+    if (r->log_fd >= 0 && kind != IM_TRAIN_TEXT_PROGRESS && kind != IM_TRAIN_TEXT_JSON)
+        log_lines(r, im_str_text(&text));
+    im_str_free(&text);
+}
+
+void im_train_isa(const im_device *d, char *out, size_t size)
+{
+    const im_device_config *c = im_device_config_of(d);
+    const char *cpu = "generic";
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512bf16"))
+        cpu = "avx512-bf16";
+    else if (__builtin_cpu_supports("avx512f"))
+        cpu = "avx512";
+    else if (__builtin_cpu_supports("avx2"))
+        cpu = "avx2";
+#endif
+    snprintf(out, size, "%s, %s kernels", cpu, c->kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
+}
+
+/* ---- the plan before the run --------------------------------------------------------- */
+
+static void say_model(const im_train_run *r, im_str *out)
+{
+    char n[32];
+    im_str_printf(out, "model       %s, %s parameters (%s)\n", r->model->family, im_observe_count(n, sizeof n, (double)im_model_param_count(r->model)),
+                  r->o.model);
+    if (r->from[0])
+        im_str_printf(out, "resumed     %s: step %" PRId64 "\n", r->from, r->meta.step);
+    else
+        im_str_printf(out, "weights     %s\n", r->o.init == IM_TRAIN_INIT_AUTO && im_train_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
+}
+
+static void say_data(const im_train_run *r, im_str *out)
+{
+    static const char *const orders[] = {"sequential", "shuffled"};
+    char a[32], b[32];
+    im_str_printf(out, "data        %s: %s tokens, %s samples of %" PRId64 ", %s\n", r->o.data,
+                  im_observe_count(a, sizeof a, (double)im_tokens_count(r->data)), im_observe_count(b, sizeof b, (double)r->sampler.samples),
+                  r->o.seq_len, orders[r->o.order]);
+    if (r->valid)
+        im_str_printf(out, "validation  %s: %s tokens\n", r->o.valid, im_observe_count(a, sizeof a, (double)im_tokens_count(r->valid)));
+}
+
+static void say_length(const im_train_run *r, im_str *out)
+{
+    char a[32];
+    const char *sep = "";
+    int n = im_plan_micro_batches(&r->plan, 0);
+    im_str_printf(out, "batch       %" PRId64 " sequences = %s tokens a step", r->o.global_batch,
+                  im_observe_count(a, sizeof a, (double)(r->o.global_batch * r->o.seq_len)));
+    if (n > 1)
+        im_str_printf(out, ", in %d micro-batches of at most %" PRId64, n, r->plan.micro_batch);
+    im_str_append(out, "\nlength      ");
+    if (r->total_steps) {
+        double tokens = (double)r->total_steps * (double)(r->o.global_batch * r->o.seq_len);
+        im_str_printf(out, "%" PRId64 " steps, %s tokens, %.3g epochs", r->total_steps, im_observe_count(a, sizeof a, tokens),
+                      (double)r->total_steps * (double)r->o.global_batch / (double)r->sampler.samples);
+        sep = "; ";
+    }
+    if (r->o.minutes > 0)
+        im_str_printf(out, "%s%g minutes", sep, r->o.minutes);
+    im_str_append(out, "\n");
+}
+
+void im_train_plan_text(const im_train_run *r, im_str *out)
+{
+    static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
+    char a[32], b[32];
+    say_model(r, out);
+    say_data(r, out);
+    say_length(r, out);
+    im_str_printf(out, "optimizer   AdamW, lr %g (%s", r->o.lr, schedules[r->o.schedule]);
+    if (r->o.schedule != IM_TRAIN_CONSTANT)
+        im_str_printf(out, " to %g", r->o.min_lr);
+    if (r->o.warmup)
+        im_str_printf(out, ", warmup %" PRId64, r->o.warmup);
+    im_str_printf(out, "), weight decay %g, clip %g; %s\n", r->o.weight_decay, r->o.clip, im_dtype_name(r->plan.precision));
+    im_str_append(out, "memory      ");
+    for (int c = 0, any = 0; c < IM_CLASS_COUNT; c++)
+        if (r->predicted.by_class[c] && r->predicted.by_class[c] >= r->predicted.total / 200)
+            im_str_printf(out, "%s%s %s", any++ ? " + " : "", im_class_name((im_class)c), im_format_bytes(a, sizeof a, (double)r->predicted.by_class[c]));
+    im_str_printf(out, " = %s of %s\n", im_format_bytes(a, sizeof a, (double)r->predicted.total), im_format_bytes(b, sizeof b, (double)im_machine_memory()));
+    im_str_printf(out, "machine     %d threads, %s kernels\n", r->plan.threads, r->o.kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
+}

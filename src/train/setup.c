@@ -1,0 +1,202 @@
+/* From options to a run that is ready: model, data, plan, engine, first state. */
+#include "train/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool im_train_has_weights(const char *dir)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char path[IM_TRAIN_PATH];
+    for (size_t i = 0; dir && i < IM_COUNT_OF(names); i++)
+        if (snprintf(path, sizeof path, "%s/%s", dir, names[i]) < (int)sizeof path && im_path_exists(path))
+            return true;
+    return false;
+}
+
+static im_status open_model(im_train_run *r)
+{
+    char dir[IM_TRAIN_PATH];
+    if (r->from[0])
+        snprintf(dir, sizeof dir, "%s", r->from);
+    else
+        IM_TRY(im_checkpoint_resolve(r->ctx, r->o.model, dir, sizeof dir));
+    IM_TRY(im_model_open(r->ctx, dir, r->env->models_dir, &r->model));
+    r->copy_from = r->model->dir;
+    return im_model_need_runnable(r->ctx, r->model);
+}
+
+static im_status open_data(im_train_run *r)
+{
+    IM_TRY(im_tokens_open(r->ctx, r->o.data, &r->data));
+    IM_TRY(im_sampler_init(r->ctx, &r->sampler, r->data, r->o.seq_len, (im_order)r->o.order, (uint64_t)r->o.seed));
+    if (r->o.valid) {
+        IM_TRY(im_tokens_open(r->ctx, r->o.valid, &r->valid));
+        IM_TRY(im_train_eval_plan(r->ctx, r->valid, r->model, r->o.seq_len, r->o.micro_batch, r->o.eval_batches, &r->eval));
+    }
+    return IM_OK;
+}
+
+static im_status make_plan(im_train_run *r)
+{
+    im_plan *p = &r->plan;
+    im_plan_defaults(p, r->model);
+    p->seq_len = r->o.seq_len;
+    p->micro_batch = r->o.micro_batch < r->o.global_batch ? r->o.micro_batch : r->o.global_batch;
+    p->global_batch = r->o.global_batch;
+    p->precision = r->o.precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
+    p->dropout = r->o.dropout;
+    p->label_smoothing = r->o.label_smoothing;
+    p->beta1 = r->o.beta1;
+    p->beta2 = r->o.beta2;
+    p->eps = r->o.eps;
+    p->weight_decay = r->o.weight_decay;
+    p->seed = (uint64_t)r->o.seed;
+    p->threads = r->o.threads ? (int)r->o.threads : im_machine_cores();
+    IM_TRY(im_plan_validate(r->ctx, p));
+    r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
+    if (r->valid)
+        im_train_eval_want(&r->eval, r->want, &r->nwant);
+    return im_engine_predict(r->ctx, p, 0, r->want, r->nwant, &r->predicted);
+}
+
+im_status im_train_setup(im_train_run *r)
+{
+    if (!r->o.global_batch)
+        r->o.global_batch = r->o.micro_batch;
+    r->total_steps = im_train_total_steps(&r->o);
+    IM_TRY(open_model(r));
+    IM_TRY(open_data(r));
+    return make_plan(r);
+}
+
+im_status im_train_open_engine(im_train_run *r)
+{
+    im_device_config config = {.deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels};
+    IM_TRY(im_device_open(r->ctx, &config, &r->device));
+    IM_TRY(im_comm_self(r->device, &r->world));
+    im_engine_config engine = {.plan = &r->plan, .device = r->device, .world = r->world, .want = r->want, .nwant = r->nwant};
+    return im_engine_open(r->ctx, &engine, &r->engine);
+}
+
+/* ---- first state -------------------------------------------------------------------------- */
+
+enum { IM_STAGE = 1 << 22, IM_SLICE = 1 << 16 }; /* elements */
+
+/* Values of run [global, global+count) of parameter p, by several threads: values are keyed by their index, so the bits do not
+ * depend on how many. */
+static void draw(const im_param *p, uint64_t seed, int64_t global, int64_t count, float *out)
+{
+    int64_t slices = (count + IM_SLICE - 1) / IM_SLICE;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < slices; i++) {
+        int64_t at = i * IM_SLICE, n = count - at < IM_SLICE ? count - at : IM_SLICE;
+        im_param_init(p, seed, global + at, n, out + at);
+    }
+}
+
+static im_status draw_segment(im_engine *e, const im_param *p, uint64_t seed, size_t bucket, const im_segment *g, float *stage)
+{
+    for (size_t run = 0; run < g->n; run++) {
+        size_t local = g->local0 + run * g->local_stride, global = g->global0 + run * g->global_stride;
+        for (size_t at = 0; at < g->run; at += IM_STAGE) {
+            size_t n = g->run - at < IM_STAGE ? g->run - at : IM_STAGE;
+            draw(p, seed, (int64_t)(global + at), (int64_t)n, stage);
+            IM_TRY(im_engine_write(e, IM_STATE_WEIGHT, bucket, local + at, n, stage));
+        }
+    }
+    return IM_OK;
+}
+
+im_status im_train_init_weights(im_context *ctx, im_engine *e, uint64_t seed)
+{
+    const im_layout *l = im_engine_layout(e);
+    void *stage;
+    IM_TRY(im_alloc(ctx, IM_STAGE, sizeof(float), &stage));
+    im_status status = IM_OK;
+    for (size_t b = 0; b < l->model->nbucket; b++) {
+        const im_bucket *bucket = &l->bucket[b];
+        for (size_t i = 0; bucket->held && i < bucket->nseg; i++)
+            IM_TRY_GOTO(draw_segment(e, &l->model->param[bucket->seg[i].param], seed, b, &bucket->seg[i], stage), free_stage);
+    }
+free_stage:
+    free(stage);
+    return status;
+}
+
+/* m and v of a run that starts over: only after a rollback are they anything but zero. */
+static im_status zero_optimizer(im_train_run *r)
+{
+    static const im_state_kind kinds[] = {IM_STATE_M, IM_STATE_V};
+    const im_layout *l = im_engine_layout(r->engine);
+    void *zeros;
+    IM_TRY(im_alloc(r->ctx, IM_STAGE, sizeof(float), &zeros));
+    im_status status = IM_OK;
+    for (size_t b = 0; b < l->model->nbucket; b++) {
+        const im_bucket *bucket = &l->bucket[b];
+        size_t from = l->zero ? bucket->shard[l->place.dp] : 0, to = l->zero ? bucket->shard[l->place.dp + 1] : bucket->count;
+        for (size_t k = 0; bucket->held && k < IM_COUNT_OF(kinds); k++)
+            for (size_t at = from; at < to; at += IM_STAGE)
+                IM_TRY_GOTO(im_engine_write(r->engine, kinds[k], b, at, to - at < IM_STAGE ? to - at : IM_STAGE, zeros), free_zeros);
+    }
+    status = im_engine_set_updates(r->engine, 0);
+free_zeros:
+    free(zeros);
+    return status;
+}
+
+/* What must agree for the same bits; the rest of the options may change and the run is still right. */
+static void plan_key(const im_train_run *r, char *out, size_t size)
+{
+    static const char *const orders[] = {"sequential", "shuffled"};
+    const im_plan *p = &r->plan;
+    snprintf(out, size,
+             "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
+             "tp=%d cp=%d dp=%d pp=%d zero=%d",
+             p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing,
+             p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
+}
+
+im_status im_train_load_state(im_train_run *r, const char *from)
+{
+    im_checkpoint_meta meta = {.last_loss = NAN, .warmup_done_s = -1};
+    if (from) {
+        IM_TRY(im_checkpoint_meta_read(r->ctx, from, false, &meta));
+        IM_TRY(im_checkpoint_load_weights(r->ctx, r->engine, from));
+        IM_TRY(im_checkpoint_load_optimizer(r->ctx, r->engine, from, &meta));
+    } else {
+        bool load = r->o.init == IM_TRAIN_INIT_AUTO && im_train_has_weights(r->model->dir);
+        IM_TRY(load ? im_checkpoint_load_weights(r->ctx, r->engine, r->model->dir)
+                    : im_train_init_weights(r->ctx, r->engine, (uint64_t)r->o.seed));
+        if (r->rollbacks)
+            IM_TRY(zero_optimizer(r));
+    }
+    meta.seed = (uint64_t)r->o.seed;
+    meta.data_fingerprint = im_tokens_fingerprint(r->data);
+    meta.threads = im_device_config_of(r->device)->threads;
+    im_train_isa(r->device, meta.isa, sizeof meta.isa);
+    plan_key(r, meta.plan_key, sizeof meta.plan_key);
+    r->meta = meta;
+    return IM_OK;
+}
+
+void im_train_teardown(im_train_run *r)
+{
+    if (r->saving)
+        im_train_save_reap(r, true);
+    im_observe_close(r->metrics);
+    im_engine_close(r->engine);
+    im_comm_destroy(r->world);
+    im_device_close(r->device);
+    im_observe_trace_destroy(r->trace);
+    im_tokens_close(r->valid);
+    im_tokens_close(r->data);
+    im_model_close(r->model);
+    im_arena_destroy(r->arena);
+    if (r->log_fd >= 0)
+        close(r->log_fd);
+}

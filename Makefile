@@ -1,0 +1,77 @@
+# Thin over CMake: each target prepares, configures and builds what it needs.
+#   make              build/imece            make check        all tests, one closing line
+#   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
+# Others: deps bench bench-peers check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+MINUTES ?= 3
+SECONDS ?= 300
+PYTHON  ?= python3
+
+# Ninja and ccache when they are there
+GENERATOR = $(if $(shell command -v ninja),-G Ninja)
+LAUNCHER  = $(if $(shell command -v ccache),-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+CONFIGURE = cmake -S . $(GENERATOR) $(LAUNCHER) -Wno-dev
+JOBS      = $(shell nproc)
+
+all: deps
+	@$(CONFIGURE) -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+	@cmake --build $(BUILD) -j $(JOBS)
+
+deps:
+	@tools/deps.sh build
+
+demo: all
+	@tools/deps.sh demo
+	@IMECE=$(BUILD)/imece tools/demo.sh $(MINUTES)
+
+check: all
+	@$(PYTHON) tools/check.py --build $(BUILD)
+
+install: all
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+bench: all
+	@$(BUILD)/imece bench cpu
+
+bench-peers: all
+	@tools/deps.sh peers
+	@IMECE_BUILD=$(abspath $(BUILD)) bench/peers/run.sh
+
+check-peers: all
+	@tools/deps.sh peers
+	@IMECE_BUILD=$(abspath $(BUILD)) tests/peers/run.sh
+
+check-trixie:
+	@tools/deps.sh trixie
+	@tools/check-trixie.sh
+
+# The same tests on other builds. libgomp gives the thread sanitizer false reports: plain kernels there.
+asan:  FLAGS = -DIM_SANITIZE=address
+ubsan: FLAGS = -DIM_SANITIZE=undefined
+tsan:  FLAGS = -DIM_SANITIZE=thread -DIM_PLAIN=ON
+clang: FLAGS = -DCMAKE_C_COMPILER=clang -DIM_WERROR=ON
+
+asan ubsan tsan clang: deps
+	@$(if $(filter clang,$@),tools/deps.sh clang)
+	@$(CONFIGURE) -B build-$@ $(FLAGS)
+	@cmake --build build-$@ -j $(JOBS)
+	@$(PYTHON) tools/check.py --build build-$@
+
+# SECONDS for each target; a finding fails and its input stays in build-fuzz/
+fuzz: deps
+	@tools/deps.sh clang
+	@$(CONFIGURE) -B build-fuzz -DCMAKE_C_COMPILER=clang -DIM_FUZZ=ON -DIM_PLAIN=ON -DIM_SANITIZE=address,undefined
+	@cmake --build build-fuzz -j $(JOBS)
+	@tools/fuzz.sh build-fuzz $(SECONDS)
+
+fmt:
+	@tools/deps.sh clang
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
+
+.PHONY: all deps demo check install bench bench-peers check-peers check-trixie asan ubsan tsan clang fuzz fmt clean

@@ -1,0 +1,43 @@
+#!/bin/sh
+# deps.sh GROUP...: installs the Debian packages of tools/deps.txt that are missing. As root, or through sudo;
+# without either it says what to install, and fails. Nothing is asked of the network when nothing is missing.
+set -eu
+list=$(dirname "$0")/deps.txt
+missing=
+for group in "$@"; do
+    for package in $(sed -n "s/^$group  *//p" "$list"); do
+        state=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
+        case $state in
+        *installed*) case $state in not-installed) missing="$missing $package" ;; esac ;;
+        *)
+            # a name that another package provides (pkg-config by pkgconf) counts as installed
+            dpkg-query -W -f '${db:Status-Status} ${Provides}\n' 2>/dev/null | grep -Eq "^installed .*\b$package\b" || missing="$missing $package" ;;
+        esac
+    done
+done
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ]; then
+    sudo=
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    sudo="sudo -n"
+elif command -v sudo >/dev/null 2>&1 && [ -t 0 ]; then
+    sudo=sudo
+else
+    echo "deps: these packages are missing, and only root can install them:" >&2
+    echo "    apt-get install$missing" >&2
+    exit 1
+fi
+echo "deps: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+install() {
+    # shellcheck disable=SC2086
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$log" 2>&1
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# package lists may be missing or old on a fresh machine
+if ! { $sudo apt-get update -q >"$log" 2>&1 && install; }; then
+    cat "$log" >&2
+    echo "deps: apt-get could not install$missing" >&2
+    exit 1
+fi

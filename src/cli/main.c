@@ -10,7 +10,10 @@
 
 /* Every command has its line here. */
 static const im_cli_command *const commands[] = {
+    &im_cli_train_command,
+    &im_cli_eval_command,
     &im_cli_data_command,
+    &im_cli_checkpoint_command,
     NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };

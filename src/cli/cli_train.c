@@ -1,0 +1,69 @@
+/* imece train: options in, a run directory out. */
+#include "cli/cli.h"
+#include "train/train.h"
+
+typedef struct terminal {
+    im_cli *cli;
+    bool json;
+    double shown; /* when the progress line was shown last */
+} terminal;
+
+static void show(void *arg, im_train_text kind, const char *text)
+{
+    terminal *t = arg;
+    double now = im_clock_now();
+    if (kind == IM_TRAIN_TEXT_PROGRESS) {
+        if (now - t->shown < 0.1) /* a tiny model makes a thousand steps a second */
+            return;
+        t->shown = now;
+        im_cli_progress(t->cli, text);
+        return;
+    }
+    if (kind == IM_TRAIN_TEXT_EVENT) {
+        im_log(t->cli->ctx, IM_LOG_INFO, "train", "%s", text);
+        return;
+    }
+    if (kind == IM_TRAIN_TEXT_JSON) {
+        if (t->json)
+            printf("%s\n", text);
+        return;
+    }
+    im_cli_progress(t->cli, NULL);
+    FILE *to = t->json ? stderr : stdout; /* with --json, standard output is for the program that reads it */
+    fprintf(to, "%s%s\n", kind == IM_TRAIN_TEXT_SUMMARY ? "\n" : "", text);
+    fflush(to);
+}
+
+static bool stop(void *arg)
+{
+    (void)arg;
+    return im_cli_signal() != 0;
+}
+
+static int run_train(im_cli *cli, int argc, char **argv)
+{
+    im_train_options o;
+    im_status status = im_train_options_parse(cli->ctx, cli->arena, argc, argv, &o);
+    if (status != IM_OK)
+        return im_cli_exit(cli, status);
+    im_cli_catch_signals();
+    terminal t = {.cli = cli, .json = o.json};
+    im_train_env env = {.arg = &t, .text = show, .stop = stop, .models_dir = cli->models_dir, .began = cli->start};
+    return im_cli_exit(cli, im_train_execute(cli->ctx, &o, &env));
+}
+
+const im_cli_command im_cli_train_command = {
+    .name = "train",
+    .help = "Train a model on a token file.",
+    .about = "Trains --model on --data until --steps, --tokens or --minutes is reached, and leaves a run directory with the options\n"
+             "(plan.yaml), a line a step (metrics.jsonl) and checkpoints that Transformers opens as they are. Ctrl-C or SIGTERM finish the\n"
+             "step and save; --resume RUN goes on, with the same bits as if it had not been stopped.\n"
+             "\n"
+             "  imece data build book.txt --out book\n"
+             "  imece train --model llama-15m --data book-train --valid book-valid --minutes 10 --out run\n"
+             "  imece train --resume run --minutes 20\n"
+             "  imece train --model ./SmolLM2-135M --data corpus --steps 1000 --lr 5e-5 --precision bf16",
+    .rows = im_train_rows,
+    .nrows = IM_TRAIN_ROWS,
+    .run = run_train,
+};

@@ -20,7 +20,15 @@ die() { echo "demo: $*" >&2; exit 1; }
 field() { sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$1"; } # one value of a flat JSON object
 
 [ -x "$imece" ] || die "$imece is not there: make builds it"
-[ -d "$pages" ] && [ -d "$fortunes" ] || die "the text is not installed: make deps (Debian's packages manpages-tr and fortunes)"
+
+# An image may leave manual pages out when it installs packages (dpkg's path-exclude): then they come from the package itself.
+if ! find "$pages" -type f -name '*.gz' 2>/dev/null | grep -q . || [ ! -d "$fortunes" ]; then
+    mkdir -p "$demo/packages"
+    (cd "$demo/packages" && rm -rf ./* && apt-get download -q manpages-tr fortunes >/dev/null && for f in *.deb; do dpkg-deb -x "$f" .; done) ||
+        die "the text is not installed, and could not be fetched: it is in Debian's packages manpages-tr and fortunes (make demo installs them)"
+    pages=$demo/packages/usr/share/man/tr
+    fortunes=$demo/packages/usr/share/games/fortunes
+fi
 
 # ---- the text: one document a manual page, one a fortune; a line <|end|> ends each --------------------
 write_text() {
@@ -64,6 +72,8 @@ row "counting pairs (bigram)" "$bigram"
 row "counting triples (trigram)" "$trigram"
 row "this model, after $minutes min" "$after"
 
+awk -v bigram="$bigram" -v trigram="$trigram" -v title="$model: $minutes min of Turkish and English" -f "$here/curve.awk" "$demo/run/metrics.jsonl" > "$demo/curve.svg"
+
 say "4. What it writes"
 for prompt in "AÇIKLAMA
 
@@ -80,6 +90,7 @@ cat <<EOF
   token files     $demo/text-train.bin, .idx; $demo/text-valid.bin, .idx
   run             $demo/run (metrics.jsonl: a line a step)
   checkpoint      $checkpoint (Transformers opens it)
+  curve           $demo/curve.svg
 
   $imece generate --model $demo/run --prompt "Linux, "
   $imece train --resume $demo/run --minutes $(awk -v m="$minutes" 'BEGIN { print 2 * m }')

@@ -1,0 +1,286 @@
+/* attention: tiles of queries against tiles of keys with a running maximum and sum (as in FlashAttention, Dao et al., 2022); the row
+ * path for few queries and many keys. Included once per instruction set, after tile_body.h.
+ *
+ * A task is one (sample, head, query tile); it walks over the key tiles that any of its queries can see:
+ *
+ *     keys ->  0    1    2    3        S^T (keys x queries) = K Q^T          in scratch
+ *     q 0    [mix][    skipped  ]      m' = max(m, column maxima)            one query a lane
+ *     q 1    [all][mix][skipped]       P^T = e^(S^T - m'), l = l e^(m-m') + column sums
+ *     q 2    [all][all][mix][  ]       O^T = O^T e^(m-m') + V^T P^T          in scratch, divided by l at the end
+ *
+ * Which tiles are skipped or need no mask follows from the least and largest position and segment in each, never from T.
+ */
+
+/* Positions and segments of up to TILE tokens, and their ranges. */
+typedef struct tile_places {
+    int32_t pos[TILE], seg[TILE];
+    int32_t pos_low, pos_high, seg_low, seg_high;
+} tile_places;
+
+static void places_load(const im_places *pos, const im_places *seg, int64_t b, int64_t first, int64_t n, tile_places *out) {
+    for (int64_t i = 0; i < TILE; i++) { /* the lanes past n repeat the last token: in range, and never stored */
+        int64_t at = first + (i < n ? i : n - 1);
+        out->pos[i] = im_place(pos, b, at);
+        out->seg[i] = seg->p ? im_place(seg, b, at) : 0;
+    }
+    out->pos_low = out->pos_high = out->pos[0];
+    out->seg_low = out->seg_high = out->seg[0];
+    for (int64_t i = 1; i < n; i++) {
+        out->pos_low = out->pos[i] < out->pos_low ? out->pos[i] : out->pos_low;
+        out->pos_high = out->pos[i] > out->pos_high ? out->pos[i] : out->pos_high;
+        out->seg_low = out->seg[i] < out->seg_low ? out->seg[i] : out->seg_low;
+        out->seg_high = out->seg[i] > out->seg_high ? out->seg[i] : out->seg_high;
+    }
+}
+
+typedef enum tile_view { TILE_NONE, TILE_SOME, TILE_ALL } tile_view;
+
+/* What of the keys the queries can see. */
+static tile_view tile_sight(const im_attn *a, const tile_places *q, const tile_places *k) {
+    int64_t nearest = (int64_t)q->pos_low - k->pos_high, farthest = (int64_t)q->pos_high - k->pos_low; /* bounds of pos_q - pos_k */
+    if ((a->causal && farthest < 0) || (a->window > 0 && nearest >= a->window) || q->seg_low > k->seg_high || q->seg_high < k->seg_low)
+        return TILE_NONE;
+    bool all = (!a->causal || nearest >= 0) && (a->window <= 0 || farthest < a->window) && q->seg_low == q->seg_high && k->seg_low == k->seg_high;
+    return all ? TILE_ALL : TILE_SOME;
+}
+
+/* -inf in St (keys x queries) where the query does not see the key. */
+static void tile_mask(const im_attn *a, const tile_places *q, const tile_places *k, int64_t nk, int64_t nv, float *st) {
+    const vf hidden = vf_set(-INFINITY);
+    int64_t window = a->window > 0 && a->window < INT32_MAX ? a->window : INT32_MAX;
+    const vi reach = vi_set((int32_t)(window - 1)), zero = vi_set(0);
+    for (int64_t v = 0; v < nv; v++) {
+        vi pos = vi_load(q->pos + v * IM_VEC), seg = vi_load(q->seg + v * IM_VEC);
+        for (int64_t j = 0; j < nk; j++) {
+            vi distance = vi_sub(pos, vi_set(k->pos[j]));
+            vm seen = vi_eq(seg, vi_set(k->seg[j]));
+            if (a->causal)
+                seen = vm_and(seen, vi_ge(distance, zero));
+            if (a->window > 0)
+                seen = vm_and(seen, vi_ge(reach, distance));
+            float *s = st + j * TILE + v * IM_VEC;
+            vf_store(s, vf_pick(seen, vf_load(s), hidden));
+        }
+    }
+}
+
+/* What dropout multiplies P^T with, for one vector of queries: 0 or scale, one key after the other. Four keys at neighbouring
+ * positions share a counter, so the words are kept from key to key. */
+typedef struct drop_lanes {
+    vi word[4];
+    int64_t group; /* pos_k / 4 of these words; INT64_MIN: none yet */
+    vi pos_q, sample, head;
+} drop_lanes;
+
+VEC drop_lanes drop_begin(const im_attn *a, int64_t b, int64_t h, const tile_places *q, int64_t v) {
+    uint64_t hi = im_attn_counter_hi(a->sample0 + b, a->head0 + h);
+    return (drop_lanes){.group = INT64_MIN, .pos_q = vi_load(q->pos + v * IM_VEC), .sample = vi_set((int32_t)(uint32_t)hi), .head = vi_set((int32_t)(uint32_t)(hi >> 32))};
+}
+
+VEC vf drop_next(const im_dropout *drop, drop_lanes *lanes, int32_t pos_k) {
+    uint32_t group = (uint32_t)pos_k >> 2;
+    if ((int64_t)group != lanes->group) {
+        vi_philox(drop->key, vi_set((int32_t)group), lanes->pos_q, lanes->sample, lanes->head, lanes->word);
+        lanes->group = group;
+    }
+    return vf_pick(vi_ge_unsigned(lanes->word[(uint32_t)pos_k & 3], vi_set((int32_t)drop->threshold)), vf_set(drop->scale), vf_set(0.0f));
+}
+
+/* The softmax of one key tile, in place: St becomes P^T. m and l (one a query) are brought forward; returns in `keep` what the sums so far
+ * shrink by. -inf maxima (no key seen yet) count as 0, so that nothing is subtracted from -inf. */
+static void tile_softmax(const im_attn *a, int64_t b, int64_t h, const tile_places *q, const tile_places *k, int64_t nk, int64_t nv, float *st, float *m,
+                         float *l, float *keep) {
+    for (int64_t v = 0; v < nv; v++) {
+        float *s = st + v * IM_VEC;
+        vf before = vf_load(m + v * IM_VEC), top = before, top2 = before;
+        for (int64_t j = 0; j + 2 <= nk; j += 2) {
+            top = vf_max(vf_load(s + j * TILE), top);
+            top2 = vf_max(vf_load(s + (j + 1) * TILE), top2);
+        }
+        top = vf_max(vf_load(s + (nk - 1) * TILE), vf_max(top, top2));
+        vf base = vf_pick(vf_lt(vf_set(-INFINITY), top), top, vf_set(0.0f)), sum = vf_set(0.0f);
+        for (int64_t j = 0; j < nk; j++) {
+            vf p = vf_exp(vf_sub(vf_load(s + j * TILE), base));
+            sum = vf_add(sum, p);
+            vf_store(s + j * TILE, p);
+        }
+        vf shrink = vf_exp(vf_sub(before, base));
+        vf_store(m + v * IM_VEC, top);
+        vf_store(l + v * IM_VEC, vf_fma(vf_load(l + v * IM_VEC), shrink, sum));
+        vf_store(keep + v * IM_VEC, shrink);
+        if (a->drop.on) {
+            drop_lanes lanes = drop_begin(a, b, h, q, v);
+            for (int64_t j = 0; j < nk; j++)
+                vf_store(s + j * TILE, vf_mul(vf_load(s + j * TILE), drop_next(&a->drop, &lanes, k->pos[j])));
+        }
+    }
+}
+
+/* O^T times `keep`, column by column, unless all are 1. */
+static void tile_shrink(float *ot, int64_t E, int64_t nv, const float *keep) {
+    for (int64_t v = 0; v < nv; v++) {
+        vf f = vf_load(keep + v * IM_VEC);
+        if (!vm_any(vf_neq(f, vf_set(1.0f))))
+            continue;
+        for (int64_t e = 0; e < E; e++)
+            vf_store(ot + e * TILE + v * IM_VEC, vf_mul(vf_load(ot + e * TILE + v * IM_VEC), f));
+    }
+}
+
+/* Divides by the sums, writes O and the log-sum-exp. qp is free by now: it takes O row by row. */
+static void tile_finish(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t nq, int64_t nv, float *ot, const float *m, const float *l, float *rows) {
+    int64_t P = im_pad(a->E);
+    for (int64_t v = 0; v < nv; v++) {
+        vf sum = vf_load(l + v * IM_VEC), inverse = vf_div(vf_set(1.0f), sum);
+        inverse = vf_pick(vf_neq(sum, vf_set(0.0f)), inverse, vf_set(0.0f));
+        for (int64_t e = 0; e < a->E; e++)
+            vf_store(ot + e * TILE + v * IM_VEC, vf_mul(vf_load(ot + e * TILE + v * IM_VEC), inverse));
+    }
+    transpose(ot, TILE, P, nv * IM_VEC, rows, P);
+    unpack(&a->o, b, h, first, nq, a->E, 1.0f, rows);
+    for (int64_t i = 0; i < nq; i++)
+        *im_attn_lse(a, b, first + i, h) = l[i] == 0.0f ? -INFINITY : (float)((double)m[i] + log((double)l[i]));
+}
+
+/* scratch: Q, K, V rows (TILE,P), Q^T and O^T (P,TILE), S^T (TILE,TILE) */
+static void attention_task(const im_attn *a, int64_t task, float *scratch) {
+    int64_t P = im_pad(a->E), tiles = (a->Tq + TILE - 1) / TILE;
+    int64_t h = task / tiles % a->H, b = task / tiles / a->H, first = task % tiles * TILE;
+    int64_t nq = a->Tq - first < TILE ? a->Tq - first : TILE, nv = (nq + IM_VEC - 1) / IM_VEC;
+    float *qp = scratch, *kp = qp + TILE * P, *vp = kp + TILE * P, *qt = vp + TILE * P, *ot = qt + TILE * P, *st = ot + TILE * P;
+    float m[TILE], l[TILE], keep[TILE];
+    for (int i = 0; i < TILE; i++) {
+        m[i] = -INFINITY;
+        l[i] = 0.0f;
+    }
+    tile_places q, k;
+    places_load(&a->pos_q, &a->seg_q, b, first, nq, &q);
+    pack(&a->q, b, h, first, nq, TILE, a->E, a->scale, qp);
+    transpose(qp, P, nv * IM_VEC, P, qt, TILE);
+    memset(ot, 0, (size_t)(P * TILE) * sizeof(float));
+    for (int64_t j = 0; j < a->keys; j += TILE) {
+        int64_t nk = a->keys - j < TILE ? a->keys - j : TILE;
+        places_load(&a->pos_k, &a->seg_k, b, j, nk, &k);
+        tile_view sight = tile_sight(a, &q, &k);
+        if (sight == TILE_NONE)
+            continue;
+        pack(&a->k, b, h / a->G, j, nk, nk, a->E, 1.0f, kp);
+        pack(&a->v, b, h / a->G, j, nk, nk, a->E, 1.0f, vp);
+        mm(nk, nv, a->E, kp, P, 1, qt, TILE, st, TILE, false);
+        if (sight == TILE_SOME)
+            tile_mask(a, &q, &k, nk, nv, st);
+        tile_softmax(a, b, h, &q, &k, nk, nv, st, m, l, keep);
+        tile_shrink(ot, a->E, nv, keep);
+        mm(a->E, nv, nk, vp, 1, P, st, TILE, ot, TILE, true);
+    }
+    tile_finish(a, b, h, first, nq, nv, ot, m, l, qp);
+}
+
+/* ---- few queries --------------------------------------------------------------------------------------------------------- */
+
+/* With one query (decoding) a task is one chunk of keys for the G heads of a kv head: keys and values are read once, where they lie
+ * when they are fp32. Each chunk gives o, m and l of its own; the merge adds them in order, whatever the threads.
+ * part: (B,H,Tq,chunks, P + IM_PAD): o, then m and l. */
+static float *few_part(const im_attn *a, int64_t b, int64_t h, int64_t t, int64_t chunk, const float *part) {
+    int64_t chunks = (a->Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK;
+    return (float *)(uintptr_t)part + (((b * a->H + h) * a->Tq + t) * chunks + chunk) * (im_pad(a->E) + IM_PAD);
+}
+
+VEC float few_dot(im_dtype t, const float *q, const void *k, int64_t E) {
+    vf sum = vf_set(0.0f);
+    for (int64_t e = 0; e < E; e += IM_VEC)
+        sum = vf_fma(vf_load(q + e), vf_get(t, k, e, vec_left(E, e)), sum);
+    return vf_sum(sum);
+}
+
+/* Scores of one query against keys [first, first + n): -inf where a key is not seen. */
+static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const float *q, int64_t first, int64_t n, float *s) {
+    int32_t pos_q = im_place(&a->pos_q, b, t), seg_q = a->seg_q.p ? im_place(&a->seg_q, b, t) : 0;
+    for (int64_t j = 0; j < n; j++) {
+        int32_t seg_k = a->seg_k.p ? im_place(&a->seg_k, b, first + j) : 0;
+        if (!im_attn_visible(a, pos_q, im_place(&a->pos_k, b, first + j), seg_q, seg_k)) {
+            s[j] = -INFINITY;
+            continue;
+        }
+        const void *k = im_head_row(&a->k, b, first + j, g);
+        s[j] = a->k.type == IM_BF16 ? few_dot(IM_BF16, q, k, a->E) : few_dot(IM_F32, q, k, a->E);
+    }
+}
+
+/* s becomes e^(s - m), with dropout; returns m and l. */
+static void few_softmax(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t first, int64_t n, float *s, float *m, float *l) {
+    vf top = vf_set(-INFINITY), sum = vf_set(0.0f);
+    for (int64_t j = 0; j < n; j += IM_VEC) {
+        int64_t w = vec_left(n, j);
+        top = vf_max(vf_pick(vm_first(w), vf_get(IM_F32, s, j, w), vf_set(-INFINITY)), top);
+    }
+    *m = vf_top(top);
+    vf base = vf_set(*m > -INFINITY ? *m : 0.0f);
+    for (int64_t j = 0; j < n; j += IM_VEC) {
+        int64_t w = vec_left(n, j);
+        vf p = vf_pick(vm_first(w), vf_exp(vf_sub(vf_get(IM_F32, s, j, w), base)), vf_set(0.0f));
+        sum = vf_add(sum, p);
+        vf_put(IM_F32, s, j, w, p);
+    }
+    *l = vf_sum(sum);
+    for (int64_t j = 0; a->drop.on && j < n; j++) {
+        uint32_t word = im_attn_word(&a->drop, a->sample0 + b, a->head0 + h, im_place(&a->pos_q, b, t), im_place(&a->pos_k, b, first + j));
+        s[j] *= word >= a->drop.threshold ? a->drop.scale : 0.0f;
+    }
+}
+
+/* task: (b, kv head, chunk). scratch: the G*Tq queries (rows of P), their scores (rows of CHUNK), values as fp32 (CHUNK,P), o (rows of P) */
+static void attention_few(const im_attn *a, int64_t task, float *scratch, float *part) {
+    int64_t P = im_pad(a->E), chunks = (a->Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK, rows = a->G * a->Tq;
+    int64_t chunk = task % chunks, g = task / chunks % a->K, b = task / chunks / a->K, first = chunk * IM_ATTN_CHUNK;
+    int64_t n = a->keys - first < IM_ATTN_CHUNK ? a->keys - first : IM_ATTN_CHUNK;
+    float *q = scratch, *s = q + rows * P, *o = s + rows * IM_ATTN_CHUNK, *v = o + rows * P;
+    if (n <= 0)
+        return;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t h = g * a->G + r / a->Tq, t = r % a->Tq;
+        pack(&a->q, b, h, t, 1, 1, a->E, a->scale, q + r * P);
+        few_scores(a, b, t, g, q + r * P, first, n, s + r * IM_ATTN_CHUNK);
+        float *to = few_part(a, b, h, t, chunk, part);
+        few_softmax(a, b, t, h, first, n, s + r * IM_ATTN_CHUNK, to + P, to + P + 1);
+    }
+    const float *values = im_head_row(&a->v, b, first, g);
+    int64_t stride = a->v.t;
+    if (a->v.type != IM_F32 || a->E != P) {
+        pack(&a->v, b, g, first, n, n, a->E, 1.0f, v);
+        values = v;
+        stride = P;
+    }
+    mm(rows, P / IM_VEC, n, s, IM_ATTN_CHUNK, 1, values, stride, o, P, false);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(few_part(a, b, g * a->G + r / a->Tq, r % a->Tq, chunk, part), o + r * P, (size_t)P * sizeof(float));
+}
+
+/* task: (b, kv head). The chunks of each of its queries, in order. */
+static void attention_merge(const im_attn *a, int64_t task, const float *part) {
+    int64_t P = im_pad(a->E), g = task % a->K, b = task / a->K, chunks = (a->keys + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK;
+    for (int64_t r = 0; r < a->G * a->Tq; r++) {
+        int64_t h = g * a->G + r / a->Tq, t = r % a->Tq;
+        float m = -INFINITY, *sum = few_part(a, b, h, t, 0, part); /* chunk 0's place takes the sum */
+        double l = 0.0;
+        for (int64_t i = 0; i < chunks; i++) {
+            const float *x = few_part(a, b, h, t, i, part);
+            m = x[P] > m ? x[P] : m;
+        }
+        float base = m > -INFINITY ? m : 0.0f;
+        for (int64_t i = 0; i < chunks; i++) {
+            const float *x = few_part(a, b, h, t, i, part);
+            float f = expf(x[P] - base);
+            l += (double)f * x[P + 1];
+            for (int64_t e = 0; e < P; e += IM_VEC)
+                vf_store(sum + e, i == 0 ? vf_mul(vf_set(f), vf_load(x + e)) : vf_fma(vf_set(f), vf_load(x + e), vf_load(sum + e)));
+        }
+        float none[IM_PAD] = {0};
+        if (chunks == 0) {
+            for (int64_t e = 0; e < a->E; e++)
+                im_store(a->o.type, im_head_row(&a->o, b, t, h), e, none[0]);
+        } else
+            unpack(&a->o, b, h, t, 1, a->E, l == 0.0 ? 0.0f : (float)(1.0 / l), sum);
+        *im_attn_lse(a, b, t, h) = l == 0.0 ? -INFINITY : (float)((double)m + log(l));
+    }
+}

@@ -1,0 +1,110 @@
+/* attention_grad: the tiles of attention_body.h again, probabilities remade from the log-sum-exp. Included once per instruction set.
+ *
+ * A task is one (sample, kv head): its keys and values, dK and dV lie in the thread's scratch as fp32 for the whole task. For each head of
+ * the group and each query tile, over the key tiles in order (five products of the form of tile_body.h):
+ *
+ *     S^T = K Q^T      P^T = e^(S^T - lse)        dP^T = V dO^T      dS^T = P^T (dP^T - delta)
+ *     dV += P^T dO     dK += dS^T Q               dQ^T += K^T dS^T   (Q is scaled; dQ is scaled when written)
+ *
+ * delta = sum over E of dO O. With dropout, P^T in dV and dP^T in dS carry the mask. One thread does the whole task in a fixed
+ * order: the same bits whatever the threads.
+ */
+
+typedef struct grad_tile { /* the query side of a tile and its scratch */
+    tile_places q;
+    float *qp, *qt, *op, *ot, *dqt, *st, *dpt; /* Q, Q^T, dO, dO^T, dQ^T, S^T, dP^T */
+    float lse[TILE], delta[TILE];
+    int64_t b, h, first, nq, nv;
+} grad_tile;
+
+/* Rows past nq: dO is 0 and lse +inf, so P and dS are 0. A query without a visible key has lse -inf: +inf here too. */
+static void grad_load(const im_attn *a, grad_tile *t) {
+    int64_t P = im_pad(a->E);
+    places_load(&a->pos_q, &a->seg_q, t->b, t->first, t->nq, &t->q);
+    pack(&a->o, t->b, t->h, t->first, t->nq, TILE, a->E, 1.0f, t->qp); /* O, for delta only */
+    pack(&a->dout, t->b, t->h, t->first, t->nq, TILE, a->E, 1.0f, t->op);
+    for (int64_t i = 0; i < TILE; i++) {
+        vf sum = vf_set(0.0f);
+        for (int64_t e = 0; e < P; e += IM_VEC)
+            sum = vf_fma(vf_load(t->qp + i * P + e), vf_load(t->op + i * P + e), sum);
+        t->delta[i] = vf_sum(sum);
+        float lse = i < t->nq ? *im_attn_lse(a, t->b, t->first + i, t->h) : INFINITY;
+        t->lse[i] = lse == -INFINITY ? INFINITY : lse;
+    }
+    pack(&a->q, t->b, t->h, t->first, t->nq, TILE, a->E, a->scale, t->qp);
+    transpose(t->qp, P, TILE, P, t->qt, TILE);
+    transpose(t->op, P, TILE, P, t->ot, TILE);
+    memset(t->dqt, 0, (size_t)(P * TILE) * sizeof(float));
+}
+
+/* st: S^T to P^T (with the mask of dropout); dpt: dP^T to dS^T. */
+static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places *k, int64_t nk) {
+    for (int64_t v = 0; v < t->nv; v++) {
+        vf lse = vf_load(t->lse + v * IM_VEC), delta = vf_load(t->delta + v * IM_VEC);
+        drop_lanes lanes = drop_begin(a, t->b, t->h, &t->q, v);
+        for (int64_t j = 0; j < nk; j++) {
+            float *s = t->st + j * TILE + v * IM_VEC, *d = t->dpt + j * TILE + v * IM_VEC;
+            vf p = vf_exp(vf_sub(vf_load(s), lse)), dp = vf_load(d);
+            if (a->drop.on) {
+                vf keep = drop_next(&a->drop, &lanes, k->pos[j]);
+                vf_store(d, vf_mul(p, vf_sub(vf_mul(dp, keep), delta)));
+                vf_store(s, vf_mul(p, keep));
+            } else {
+                vf_store(d, vf_mul(p, vf_sub(dp, delta)));
+                vf_store(s, p);
+            }
+        }
+    }
+}
+
+/* One query tile against all key tiles. kp, vp, dk, dv: (Tk,P). */
+static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const float *vp, float *dk, float *dv) {
+    int64_t P = im_pad(a->E), width = t->nv * IM_VEC;
+    tile_places k;
+    grad_load(a, t);
+    for (int64_t j = 0; j < a->keys; j += TILE) {
+        int64_t nk = a->keys - j < TILE ? a->keys - j : TILE;
+        places_load(&a->pos_k, &a->seg_k, t->b, j, nk, &k);
+        tile_view sight = tile_sight(a, &t->q, &k);
+        if (sight == TILE_NONE)
+            continue;
+        mm(nk, t->nv, a->E, kp + j * P, P, 1, t->qt, TILE, t->st, TILE, false);
+        if (sight == TILE_SOME)
+            tile_mask(a, &t->q, &k, nk, t->nv, t->st);
+        mm(nk, t->nv, a->E, vp + j * P, P, 1, t->ot, TILE, t->dpt, TILE, false);
+        grad_scores(a, t, &k, nk);
+        mm(nk, P / IM_VEC, width, t->st, TILE, 1, t->op, P, dv + j * P, P, true);
+        mm(nk, P / IM_VEC, width, t->dpt, TILE, 1, t->qp, P, dk + j * P, P, true);
+        mm(a->E, t->nv, nk, kp + j * P, 1, P, t->dpt, TILE, t->dqt, TILE, true);
+    }
+    transpose(t->dqt, TILE, P, width, t->qp, P);
+    unpack(&a->dq, t->b, t->h, t->first, t->nq, a->E, a->scale, t->qp);
+}
+
+static void attention_grad_task(const im_attn *a, int64_t task, float *scratch) {
+    int64_t P = im_pad(a->E), g = task % a->K, b = task / a->K;
+    float *kp = scratch, *vp = kp + a->Tk * P, *dk = vp + a->Tk * P, *dv = dk + a->Tk * P, *rest = dv + a->Tk * P;
+    grad_tile t = {.b = b};
+    float **part[] = {&t.qp, &t.qt, &t.op, &t.ot, &t.dqt};
+    for (size_t i = 0; i < IM_COUNT_OF(part); i++, rest += TILE * P)
+        *part[i] = rest;
+    t.st = rest;
+    t.dpt = rest + TILE * TILE;
+    pack(&a->k, b, g, 0, a->keys, a->keys, a->E, 1.0f, kp);
+    pack(&a->v, b, g, 0, a->keys, a->keys, a->E, 1.0f, vp);
+    memset(dk, 0, (size_t)(2 * a->Tk * P) * sizeof(float));
+    for (t.h = g * a->G; t.h < (g + 1) * a->G; t.h++)
+        for (t.first = 0; t.first < a->Tq; t.first += TILE) {
+            t.nq = a->Tq - t.first < TILE ? a->Tq - t.first : TILE;
+            t.nv = (t.nq + IM_VEC - 1) / IM_VEC;
+            grad_queries(a, &t, kp, vp, dk, dv);
+        }
+    unpack(&a->dk, b, g, 0, a->Tk, a->E, 1.0f, dk);
+    unpack(&a->dv, b, g, 0, a->Tk, a->E, 1.0f, dv);
+}
+
+#define IM_NN_ROWS                                                                                                                        \
+    {.embed = embed_rows, .embed_grad = embed_grad_columns, .norm = norm_rows, .norm_grad = norm_grad_blocks,                            \
+     .norm_grad_sum = norm_grad_columns, .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows,                 \
+     .glu_grad = glu_grad_rows, .dropout = dropout_rows, .xent = xent_rows, .attention = attention_task, .attention_few = attention_few, \
+     .attention_merge = attention_merge, .attention_grad = attention_grad_task, .exp = exp_run}

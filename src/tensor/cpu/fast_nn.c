@@ -1,0 +1,232 @@
+/* The fast versions' drivers: what is cut into ranges and tasks, and where results of threads come together. */
+#include "tensor/cpu/nn_kernels.h"
+
+const im_nn_rows *im_nn_rows_of(im_isa isa) {
+#if IM_X86
+    return isa >= IM_ISA_AVX512 ? &im_nn_rows_avx512 : isa >= IM_ISA_AVX2 ? &im_nn_rows_avx2 : NULL;
+#else
+    (void)isa;
+    return NULL;
+#endif
+}
+
+typedef struct rows_job {
+    const im_kernel_call *c;
+    im_rows_fn fn;
+    int64_t scratch; /* floats a thread */
+} rows_job;
+
+static void rows_run(void *arg, int64_t begin, int64_t end, int thread) {
+    const rows_job *job = arg;
+    job->fn(job->c, begin, end, job->scratch ? (float *)job->c->scratch + thread * job->scratch : NULL);
+}
+
+/* Cuts [0,n) of rows (or columns) with `each` elements into ranges of at least 16 thousand elements. */
+static void rows_parallel(const im_kernel_call *c, im_rows_fn fn, int64_t n, int64_t each, int64_t unit, int64_t scratch) {
+    rows_job job = {.c = c, .fn = fn, .scratch = scratch};
+    int64_t grain = each > 0 ? 16384 / each : 16384;
+    im_parallel_ranges(c->threads, n, grain > 0 ? grain : 1, unit, rows_run, &job);
+}
+
+/* ---- embed ------------------------------------------------------------------------------------------------------------- */
+
+im_status im_fast_embed(const im_kernel_call *c) {
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    const im_op_args *a = c->args;
+    if (rows == NULL)
+        return im_plain_embed(c);
+    IM_TRY(im_check_ids(c, 0, c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[1].shape[0]));
+    if (im_op_has(a, 4))
+        IM_TRY(im_check_ids(c, 3, c->p[3], a->v[0].shape[0], a->v[3].stride[0], 0, a->v[4].shape[0]));
+    rows_parallel(c, rows->embed, a->v[0].shape[0], a->v[1].shape[1], 1, 0);
+    return IM_OK;
+}
+
+im_status im_fast_embed_grad(const im_kernel_call *c) {
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    const im_op_args *a = c->args;
+    if (rows == NULL)
+        return im_plain_embed_grad(c);
+    IM_TRY(im_check_ids(c, 0, c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[2].shape[0]));
+    rows_parallel(c, rows->embed_grad, a->v[1].shape[1], a->v[0].shape[0] + (a->i[0] ? 0 : a->v[2].shape[0]), IM_PAD, 0);
+    return IM_OK;
+}
+
+/* ---- norm -------------------------------------------------------------------------------------------------------------- */
+
+size_t im_fast_norm_workspace(const im_op_args *a, int threads) { return (size_t)threads * (size_t)im_pad(a->v[0].shape[1]) * sizeof(float); }
+
+im_status im_fast_norm(const im_kernel_call *c) {
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    if (rows == NULL)
+        return im_plain_norm(c);
+    const im_view *x = &c->args->v[0];
+    rows_parallel(c, rows->norm, x->shape[0], x->shape[1], 1, im_pad(x->shape[1]));
+    return IM_OK;
+}
+
+static int64_t norm_grad_count(const im_op_args *a) {
+    int64_t n = a->v[0].shape[0], rows = im_norm_grad_rows(n);
+    return (n + rows - 1) / rows;
+}
+
+size_t im_fast_norm_grad_workspace(const im_op_args *a, int threads) {
+    (void)threads;
+    return (size_t)norm_grad_count(a) * 2 * (size_t)im_pad(a->v[0].shape[1]) * sizeof(float);
+}
+
+im_status im_fast_norm_grad(const im_kernel_call *c) {
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    if (rows == NULL)
+        return im_plain_norm_grad(c);
+    const im_view *x = &c->args->v[0];
+    rows_parallel(c, rows->norm_grad, norm_grad_count(c->args), im_norm_grad_rows(x->shape[0]) * x->shape[1], 1, 0);
+    rows_parallel(c, rows->norm_grad_sum, x->shape[1], norm_grad_count(c->args) * 2, IM_PAD, 0);
+    return IM_OK;
+}
+
+/* ---- rope, act, glu, dropout --------------------------------------------------------------------------------------------- */
+
+im_status im_fast_rope(const im_kernel_call *c) {
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    const im_op_args *a = c->args;
+    if (rows == NULL)
+        return im_plain_rope(c);
+    IM_TRY(im_check_ids(c, 3, c->p[2], a->v[0].shape[0], a->v[2].stride[0], 0, a->v[3].shape[0]));
+    rows_parallel(c, rows->rope, a->v[0].shape[0], a->v[0].shape[1] * a->v[0].shape[2], 1, 0);
+    return IM_OK;
+}
+
+#define ROW_KIND(name, width)                                                                       \
+    im_status im_fast_##name(const im_kernel_call *c) {                                             \
+        const im_nn_rows *rows = im_nn_rows_of(c->isa);                                             \
+        if (rows == NULL)                                                                           \
+            return im_plain_##name(c);                                                              \
+        rows_parallel(c, rows->name, c->args->v[0].shape[0], c->args->v[0].shape[1] * (width), 1, 0); \
+        return IM_OK;                                                                               \
+    }
+ROW_KIND(act, 4) /* an exponential costs some elements' copying */
+ROW_KIND(act_grad, 4)
+ROW_KIND(glu, 2)
+ROW_KIND(glu_grad, 2)
+ROW_KIND(dropout, 2)
+
+/* ---- kv_write: copies of whole heads; bound by memory, one thread does it ------------------------------------------------- */
+
+im_status im_fast_kv_write(const im_kernel_call *c) { return im_plain_kv_write(c); }
+
+/* ---- xent ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct xent_job {
+    const im_kernel_call *c;
+    const im_nn_rows *rows;
+} xent_job;
+
+static void xent_run(void *arg, int64_t begin, int64_t end, int thread) {
+    const xent_job *job = arg;
+    (void)thread;
+    job->rows->xent(job->c, begin, end, job->c->scratch);
+}
+
+/* One loss a row. */
+size_t im_fast_xent_workspace(const im_op_args *a, int threads) {
+    (void)threads;
+    return (size_t)a->v[0].shape[0] * sizeof(double);
+}
+
+im_status im_fast_xent(const im_kernel_call *c) {
+    xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
+    if (job.rows == NULL)
+        return im_plain_xent(c);
+    const im_view *logits = &c->args->v[0];
+    IM_TRY(im_check_targets(c));
+    int64_t grain = 4096 / logits->shape[1];
+    im_parallel_ranges(c->threads, logits->shape[0], grain > 0 ? grain : 1, 1, xent_run, &job);
+    double *loss = c->p[2], sum = c->args->i[1] != 0 ? *loss : 0.0;
+    for (int64_t r = 0; r < logits->shape[0]; r++)
+        sum += ((const double *)c->scratch)[r];
+    *loss = sum;
+    return IM_OK;
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct attn_job {
+    const im_attn *a;
+    const im_nn_rows *rows;
+    float *scratch, *part;
+    size_t each; /* floats of scratch a thread */
+} attn_job;
+
+static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread) {
+    const attn_job *job = arg;
+    (void)end;
+    job->rows->attention(job->a, task, job->scratch + (size_t)thread * job->each);
+}
+
+static void attn_few_run(void *arg, int64_t task, int64_t end, int thread) {
+    const attn_job *job = arg;
+    (void)end;
+    job->rows->attention_few(job->a, task, job->scratch + (size_t)thread * job->each, job->part);
+}
+
+static void attn_merge_run(void *arg, int64_t begin, int64_t end, int thread) {
+    const attn_job *job = arg;
+    (void)thread;
+    for (int64_t task = begin; task < end; task++)
+        job->rows->attention_merge(job->a, task, job->part);
+}
+
+static void attn_grad_run(void *arg, int64_t task, int64_t end, int thread) {
+    const attn_job *job = arg;
+    (void)end;
+    job->rows->attention_grad(job->a, task, job->scratch + (size_t)thread * job->each);
+}
+
+size_t im_attn_scratch(int64_t E) { return (size_t)(IM_ATTN_TILE * (5 * im_pad(E) + IM_ATTN_TILE)); }
+size_t im_attn_few_scratch(int64_t rows, int64_t E) { return (size_t)(rows * (2 * im_pad(E) + IM_ATTN_CHUNK) + IM_ATTN_CHUNK * im_pad(E)); }
+size_t im_attn_few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E) {
+    return (size_t)(B * H * Tq * ((Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK) * (im_pad(E) + IM_PAD));
+}
+size_t im_attn_grad_scratch(int64_t Tk, int64_t E) { return (size_t)(4 * Tk * im_pad(E) + IM_ATTN_TILE * (5 * im_pad(E) + 2 * IM_ATTN_TILE)); }
+
+size_t im_fast_attention_workspace(const im_op_args *a, int threads) {
+    const int64_t *q = a->v[0].shape, *k = a->v[1].shape;
+    size_t floats = (size_t)threads * im_attn_scratch(q[3]);
+    if (q[1] < IM_ATTN_FEW)
+        floats = (size_t)threads * im_attn_few_scratch(q[2] / k[2] * q[1], q[3]) + im_attn_few_part(q[0], q[2], q[1], k[1], q[3]);
+    return floats * sizeof(float);
+}
+
+im_status im_fast_attention(const im_kernel_call *c) {
+    im_attn a;
+    attn_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
+    if (job.rows == NULL)
+        return im_plain_attention(c);
+    IM_TRY(im_attn_make(c, false, &a));
+    if (!im_attn_few(&a)) {
+        job.each = im_attn_scratch(a.E);
+        im_parallel_tasks(c->threads, a.B * a.H * ((a.Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE), attn_tile_run, &job);
+        return IM_OK;
+    }
+    job.each = im_attn_few_scratch(a.G * a.Tq, a.E);
+    job.part = job.scratch + (size_t)c->threads * job.each;
+    im_parallel_tasks(c->threads, a.B * a.K * ((a.Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK), attn_few_run, &job);
+    im_parallel_ranges(c->threads, a.B * a.K, 16, 1, attn_merge_run, &job);
+    return IM_OK;
+}
+
+size_t im_fast_attention_grad_workspace(const im_op_args *a, int threads) {
+    return (size_t)threads * im_attn_grad_scratch(a->v[1].shape[1], a->v[0].shape[3]) * sizeof(float);
+}
+
+im_status im_fast_attention_grad(const im_kernel_call *c) {
+    im_attn a;
+    attn_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
+    if (job.rows == NULL)
+        return im_plain_attention_grad(c);
+    IM_TRY(im_attn_make(c, true, &a));
+    job.each = im_attn_grad_scratch(a.Tk, a.E);
+    im_parallel_tasks(c->threads, a.B * a.K, attn_grad_run, &job);
+    return IM_OK;
+}

@@ -1,0 +1,19 @@
+/* The bodies for AVX2. */
+#include "tensor/cpu/nn_kernels.h"
+
+#if IM_X86
+#define IM_VEC 8
+#include "tensor/cpu/vec.h"
+
+#include "tensor/cpu/rows_body.h"
+#include "tensor/cpu/xent_body.h"
+#include "tensor/cpu/tile_body.h"
+#include "tensor/cpu/attention_body.h"
+#include "tensor/cpu/attention_grad_body.h"
+
+const im_nn_rows im_nn_rows_avx2 = IM_NN_ROWS;
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

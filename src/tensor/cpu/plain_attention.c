@@ -1,0 +1,155 @@
+/* Plain attention and its gradient: one query after the other, every score computed where it is needed. The oracle. */
+#include "tensor/cpu/nn_kernels.h"
+
+static im_heads heads_of(const im_kernel_call *c, int i) {
+    const im_view *v = &c->args->v[i];
+    return (im_heads){.p = c->p[i], .type = (im_dtype)v->dtype, .b = v->stride[0], .t = v->stride[1], .h = v->stride[2]};
+}
+
+static im_places places_of(const im_kernel_call *c, int i) {
+    const im_view *v = &c->args->v[i];
+    return (im_places){.p = im_op_has(c->args, i) ? c->p[i] : NULL, .b = v->stride[0], .t = v->stride[1]};
+}
+
+/* operands: q k v pos_q pos_k seg_q seg_k o lse [do dq dk dv] */
+im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out) {
+    const im_op_args *a = c->args;
+    im_attn x = {.B = a->v[0].shape[0], .Tq = a->v[0].shape[1], .H = a->v[0].shape[2], .E = a->v[0].shape[3], .Tk = a->v[1].shape[1], .K = a->v[1].shape[2]};
+    x.G = x.K > 0 ? x.H / x.K : 0;
+    x.keys = x.Tk;
+    if (a->i[4] != 0) {
+        if (c->now->kv_len < 0 || c->now->kv_len > x.Tk)
+            return im_fail(c->ctx, IM_ERR_ARG, "attention: %lld valid keys, but the cache has places for %lld", (long long)c->now->kv_len, (long long)x.Tk);
+        x.keys = c->now->kv_len;
+    }
+    x.q = heads_of(c, 0);
+    x.k = heads_of(c, 1);
+    x.v = heads_of(c, 2);
+    x.o = heads_of(c, 7);
+    if (grad) {
+        x.dout = heads_of(c, 9);
+        x.dq = heads_of(c, 10);
+        x.dk = heads_of(c, 11);
+        x.dv = heads_of(c, 12);
+    }
+    x.pos_q = places_of(c, 3);
+    x.pos_k = places_of(c, 4);
+    x.seg_q = places_of(c, 5);
+    x.seg_k = places_of(c, 6);
+    x.lse = c->p[8];
+    x.lse_b = a->v[8].stride[0];
+    x.lse_t = a->v[8].stride[1];
+    x.lse_h = a->v[8].stride[2];
+    x.causal = a->i[0] != 0;
+    x.window = a->i[1];
+    x.scale = (float)a->f[0];
+    x.drop = im_dropout_make(a->f[1], a->i[2], a->i[3]);
+    x.sample0 = c->now->sample0 + a->i[5];
+    x.head0 = a->i[6];
+    *out = x;
+    return IM_OK;
+}
+
+static bool visible(const im_attn *a, int64_t b, int64_t t, int64_t j) {
+    int32_t seg_q = a->seg_q.p ? im_place(&a->seg_q, b, t) : 0, seg_k = a->seg_k.p ? im_place(&a->seg_k, b, j) : 0;
+    return im_attn_visible(a, im_place(&a->pos_q, b, t), im_place(&a->pos_k, b, j), seg_q, seg_k);
+}
+
+static double dot(const im_heads *x, int64_t xb, int64_t xt, int64_t xh, const im_heads *y, int64_t yt, int64_t yh, int64_t E) {
+    const void *p = im_head_row(x, xb, xt, xh), *q = im_head_row(y, xb, yt, yh);
+    double sum = 0.0;
+    for (int64_t e = 0; e < E; e++)
+        sum += (double)im_load(x->type, p, e) * im_load(y->type, q, e);
+    return sum;
+}
+
+static double score(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j) {
+    return dot(&a->q, b, t, h, &a->k, j, h / a->G, a->E) * a->scale;
+}
+
+/* What dropout multiplies the probability with. */
+static double kept(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j) {
+    if (!a->drop.on)
+        return 1.0;
+    uint32_t word = im_attn_word(&a->drop, a->sample0 + b, a->head0 + h, im_place(&a->pos_q, b, t), im_place(&a->pos_k, b, j));
+    return word >= a->drop.threshold ? a->drop.scale : 0.0;
+}
+
+static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h) {
+    double top = -INFINITY, sum = 0.0;
+    for (int64_t j = 0; j < a->keys; j++)
+        if (visible(a, b, t, j)) {
+            double s = score(a, b, t, h, j);
+            top = s > top || isnan(s) ? s : top;
+        }
+    for (int64_t j = 0; j < a->keys; j++)
+        if (visible(a, b, t, j))
+            sum += exp(score(a, b, t, h, j) - top);
+    for (int64_t e = 0; e < a->E; e++) {
+        double o = 0.0;
+        for (int64_t j = 0; j < a->keys; j++)
+            if (visible(a, b, t, j))
+                o += exp(score(a, b, t, h, j) - top) / sum * kept(a, b, t, h, j) * im_load(a->v.type, im_head_row(&a->v, b, j, h / a->G), e);
+        im_store(a->o.type, im_head_row(&a->o, b, t, h), e, (float)o);
+    }
+    *im_attn_lse(a, b, t, h) = sum == 0.0 ? -INFINITY : (float)(top + log(sum));
+}
+
+im_status im_plain_attention(const im_kernel_call *c) {
+    im_attn a;
+    IM_TRY(im_attn_make(c, false, &a));
+    for (int64_t b = 0; b < a.B; b++)
+        for (int64_t t = 0; t < a.Tq; t++)
+            for (int64_t h = 0; h < a.H; h++)
+                forward_query(&a, b, t, h);
+    return IM_OK;
+}
+
+/* P and dS at (query t of head h, key j): dS = P * (dP - delta) * scale, with dP and delta after dropout. */
+static void backward_at(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
+    double delta = dot(&a->dout, b, t, h, &a->o, t, h, a->E);
+    double keep = kept(a, b, t, h, j), probability = exp(score(a, b, t, h, j) - *im_attn_lse(a, b, t, h));
+    *p = probability * keep;
+    *ds = probability * (dot(&a->dout, b, t, h, &a->v, j, h / a->G, a->E) * keep - delta) * a->scale;
+}
+
+static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h) {
+    for (int64_t e = 0; e < a->E; e++) {
+        double dq = 0.0, p, ds;
+        for (int64_t j = 0; j < a->keys; j++)
+            if (visible(a, b, t, j)) {
+                backward_at(a, b, t, h, j, &p, &ds);
+                dq += ds * im_load(a->k.type, im_head_row(&a->k, b, j, h / a->G), e);
+            }
+        im_store(a->dq.type, im_head_row(&a->dq, b, t, h), e, (float)dq);
+    }
+}
+
+static void backward_key(const im_attn *a, int64_t b, int64_t j, int64_t g) {
+    for (int64_t e = 0; e < a->E; e++) {
+        double dk = 0.0, dv = 0.0, p, ds;
+        for (int64_t h = g * a->G; h < (g + 1) * a->G && j < a->keys; h++)
+            for (int64_t t = 0; t < a->Tq; t++)
+                if (visible(a, b, t, j)) {
+                    backward_at(a, b, t, h, j, &p, &ds);
+                    dk += ds * im_load(a->q.type, im_head_row(&a->q, b, t, h), e);
+                    dv += p * im_load(a->dout.type, im_head_row(&a->dout, b, t, h), e);
+                }
+        im_store(a->dk.type, im_head_row(&a->dk, b, j, g), e, (float)dk);
+        im_store(a->dv.type, im_head_row(&a->dv, b, j, g), e, (float)dv);
+    }
+}
+
+im_status im_plain_attention_grad(const im_kernel_call *c) {
+    im_attn a;
+    IM_TRY(im_attn_make(c, true, &a));
+    for (int64_t b = 0; b < a.B; b++) {
+        for (int64_t t = 0; t < a.Tq; t++)
+            for (int64_t h = 0; h < a.H; h++)
+                backward_query(&a, b, t, h);
+        for (int64_t j = 0; j < a.Tk; j++)
+            for (int64_t g = 0; g < a.K; g++)
+                backward_key(&a, b, j, g);
+    }
+    return IM_OK;
+}

@@ -55,6 +55,12 @@ bool im_engine_has_state(const im_engine *e, im_state_kind k); /* MASTER only in
 im_status im_engine_read(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, float *out) IM_MUST_CHECK;
 im_status im_engine_write(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, const float *in) IM_MUST_CHECK;
 
+/* Writes a bucket's whole weight where it lies, without a copy: `fill` is called once on the copy queue with the address of the bucket and
+ * what is stored there (fp32 or bf16); in bf16 `master` is the fp32 master's address (NULL without a TRAIN program or in fp32). It may use
+ * several threads. Padding elements must stay 0. Returns fill's status. Synchronous. */
+typedef im_status (*im_fill_fn)(void *arg, void *weight, im_dtype stored, float *master);
+im_status im_engine_fill(im_engine *e, size_t bucket, im_fill_fn fill, void *arg) IM_MUST_CHECK;
+
 /* Fills a micro-batch in host memory: ids, targets (-1: not counted), pos: B*T each, row-major; seg too (NULL unless plan->documents).
  * `first_sample` counts from the start of this step's global batch. INFER: only ids and pos are asked for, targets only with all_logits. */
 typedef struct im_source {

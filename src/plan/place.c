@@ -65,6 +65,17 @@ static size_t bucket_offset(const im_program *p, const im_value *v)
     return at * element;
 }
 
+im_buffer im_program_bucket_buffer(const im_program *p, im_role role, int index, size_t bucket)
+{
+    im_value v = {.role = (uint8_t)role, .index = (uint8_t)index, .owner = (uint16_t)bucket, .mb = -1};
+    const im_bucket *b = &p->layout->bucket[bucket];
+    int r = p->layout->place.dp;
+    bool sharded = role == IM_ROLE_OPT ? p->plan->zero >= 1 : index == 1;
+    size_t element = role == IM_ROLE_WEIGHT ? im_dtype_size(p->plan->precision) : 4;
+    size_t count = sharded ? b->shard[r + 1] - b->shard[r] : b->count;
+    return (im_buffer){.arena = (uint8_t)class_of(&v), .offset = bucket_offset(p, &v), .nbytes = count * element};
+}
+
 static im_status note_persistent(im_context *ctx, persistent *s, const im_value *v, size_t hi)
 {
     uint32_t i = im_value_map_add(&s->map, v);

@@ -1,0 +1,68 @@
+/* internal.h: the engine's state, shared by its files. */
+#ifndef IM_ENGINE_INTERNAL_H
+#define IM_ENGINE_INTERNAL_H
+
+#include "engine/engine.h"
+#include "plan/program.h"
+
+typedef struct im_staging {
+    int32_t *host;      /* ids, targets, pos, seg, one after the other */
+    size_t count;       /* B*T of the largest program */
+    im_event uploaded;
+} im_staging;
+
+typedef struct im_snapshot_item {
+    const im_snapshot *job;
+    im_state_kind kind;
+    size_t bucket, first, count;
+    im_dtype stored;
+} im_snapshot_item;
+
+typedef struct im_runnable {
+    im_program *program;
+    im_op_state **state;  /* [nbound], borrowed from the cache; NULL for collectives */
+    im_event *done;       /* [nbound], of the last run */
+} im_runnable;
+
+struct im_engine {
+    im_context *ctx;
+    im_plan plan;          /* a copy; model is borrowed */
+    im_device *device;
+    im_comm *world;
+    im_comm *group[IM_GROUP_COUNT];
+    im_layout *layout;
+    im_program_want *want;
+    im_runnable *run;
+    size_t nrun;
+    im_memory memory;
+    im_op_state **cache;   /* every prepared state, once */
+    uint64_t *cache_key;
+    const im_bound **cache_of;
+    size_t ncache, cap_cache;
+    im_buffer scratch, probe; /* probe: 64 bytes of CARRY for im_op_finite and hyper-parameters' staging */
+    im_buffer scalar[IM_SCALAR_COUNT];
+    im_staging *staging;   /* per micro-batch */
+    size_t nstaging;
+    im_event *written;     /* [nbucket]: the last snapshot's write of the bucket */
+    im_event snapshot_end;
+    im_snapshot snapshot;
+    im_snapshot_item *item;
+    bool trains;
+    bool used[IM_QUEUE_MAX]; /* queues that have had work of a program */
+    size_t last_run;
+    im_arena *arena;
+    float *convert;        /* staging of im_engine_read and write */
+    double hyper[IM_HYPER_COUNT];
+};
+
+enum { IM_CONVERT_ELEMENTS = 1 << 18 };
+
+/* The buffer of a named persistent value; nbytes 0 when no program has it. */
+im_buffer im_engine_value(const im_engine *e, size_t program, im_role role, int index, int mb);
+im_status im_engine_copy_in(im_engine *e, im_buffer b, const void *src, size_t nbytes) IM_MUST_CHECK;  /* synchronous */
+im_status im_engine_copy_out(im_engine *e, void *dst, im_buffer b, size_t nbytes) IM_MUST_CHECK;
+
+/* run.c */
+im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
+
+#endif

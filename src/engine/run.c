@@ -1,0 +1,208 @@
+/* engine: runs a program: for each op, its waits, then the kernel or the collective on its queue. */
+#include "engine/internal.h"
+
+#include <string.h>
+
+/* ---- batches ------------------------------------------------------------------- */
+
+static im_status load_batch(im_engine *e, const im_bound *x, const im_step *s, const im_op_now *now, const im_source *src)
+{
+    im_staging *st = &e->staging[s->mb];
+    const im_view *v = &x->op->args.v[0];
+    size_t n = (size_t)im_view_count(v);
+    IM_TRY(im_event_wait(e->device, st->uploaded)); /* the host copy is free again */
+    int32_t *part[4];
+    for (int i = 0; i < 4; i++)
+        part[i] = x->op->args.v[i].ndim ? st->host + (size_t)i * st->count : NULL;
+    bool train = e->want[e->last_run].mode == IM_MODE_TRAIN;
+    int64_t first = train ? im_plan_first_sample(&e->plan, e->layout->place.dp, s->mb) : 0;
+    IM_TRY(src->load(src->arg, now, first, v->shape[0], v->shape[1], part[0], part[1], part[2], part[3]));
+    im_queue *q = im_device_queue(e->device, x->op->queue);
+    for (int i = 0; i < 4; i++)
+        if (part[i])
+            IM_TRY(im_queue_upload(q, x->buf[i], part[i], n * sizeof(int32_t)));
+    st->uploaded = im_queue_last(q);
+    return IM_OK;
+}
+
+/* ---- collectives ------------------------------------------------------------------ */
+
+/* Elements of each rank's shard of the op's bucket, in the order of the group. */
+static const size_t *shard_counts(im_engine *e, size_t bucket, size_t *counts)
+{
+    const im_bucket *b = &e->layout->bucket[bucket];
+    for (int r = 0; r < e->layout->mesh.dp; r++)
+        counts[r] = b->shard[r + 1] - b->shard[r];
+    return counts;
+}
+
+static int neighbour(const im_engine *e, unsigned channel)
+{
+    im_place p = e->layout->place;
+    p.pp += channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : -1;
+    return p.pp; /* rank within the pipeline group, which is ordered by stage */
+}
+
+static im_status run_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
+{
+    im_comm *c = e->group[x->op->group];
+    const im_view *v = x->op->args.v;
+    im_dtype t = (im_dtype)v[0].dtype;
+    size_t n = v[0].ndim ? (size_t)im_view_count(&v[0]) : 0;
+    size_t counts[1024];
+    if (e->layout->mesh.dp > 1024)
+        return im_fail(e->ctx, IM_ERR_UNSUPPORTED, "dp %d: at most 1024", e->layout->mesh.dp);
+    switch ((im_collective)x->op->collective) {
+    case IM_COLL_ALL_REDUCE: return im_comm_all_reduce(c, q, x->buf[0], x->buf[0], n, t, IM_SUM, NULL);
+    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], shard_counts(e, s->target, counts), t, IM_SUM, NULL);
+    case IM_COLL_ALL_GATHER: {
+        im_buffer whole = x->buf[1], own = x->buf[0];
+        shard_counts(e, s->target, counts);
+        t = (im_dtype)v[1].dtype;
+        if (!v[0].ndim) { /* in place: the own part lies where it will be */
+            const im_bucket *b = &e->layout->bucket[s->target];
+            int r = e->layout->place.dp;
+            own = whole;
+            own.offset += b->shard[r] * im_dtype_size(t);
+            own.nbytes = counts[r] * im_dtype_size(t);
+        }
+        return im_comm_all_gather(c, q, own, whole, counts, t, NULL);
+    }
+    case IM_COLL_SEND: return im_comm_send(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
+    case IM_COLL_RECV: return im_comm_recv(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
+    default: return IM_OK; /* RELEASE and SNAPSHOT mark places in the program */
+    }
+}
+
+/* ---- ops ------------------------------------------------------------------------------ */
+
+im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_now *now, const im_source *src)
+{
+    const im_bound *x = &r->program->bound[i];
+    const im_step *s = &r->program->step[x->step];
+    im_queue *q = im_device_queue(e->device, x->op->queue);
+    if (!q)
+        return im_error_code(e->ctx);
+    for (int w = 0; w < x->nwait; w++)
+        IM_TRY(im_queue_wait(q, r->done[x->wait[w]]));
+    if (s->verb == IM_UPDATE) /* a snapshot of these weights may still be on its way to the disk */
+        IM_TRY(im_queue_wait(q, e->written[s->target]));
+    if (x->op->kind)
+        IM_TRY(im_op_run(r->state[i], q, x->buf, e->scratch, now, i));
+    else if (x->op->collective == IM_COLL_LOAD)
+        IM_TRY(load_batch(e, x, s, now, src));
+    else
+        IM_TRY(run_collective(e, x, s, q));
+    r->done[i] = im_queue_last(q);
+    return IM_OK;
+}
+
+/* Programs share memory: each queue starts after everything of the program before. */
+static im_status after_last_program(im_engine *e)
+{
+    for (unsigned a = 0; a < IM_QUEUE_MAX; a++) {
+        if (a == IM_QUEUE_IO)
+            continue;
+        for (unsigned b = 0; b < IM_QUEUE_MAX; b++)
+            if (a != b && b != IM_QUEUE_IO && e->used[a] && e->used[b])
+                IM_TRY(im_queue_wait(im_device_queue(e->device, a), im_queue_last(im_device_queue(e->device, b))));
+    }
+    return IM_OK;
+}
+
+im_status im_engine_run(im_engine *e, size_t i, const im_op_now *now, const im_source *src)
+{
+    if (i >= e->nrun)
+        return im_fail(e->ctx, IM_ERR_ARG, "program %zu of %zu", i, e->nrun);
+    im_runnable *r = &e->run[i];
+    for (uint32_t k = 0; k < r->program->nbound; k++)
+        if (!e->used[r->program->bound[k].op->queue]) {
+            e->used[r->program->bound[k].op->queue] = true;
+            if (!im_device_queue(e->device, r->program->bound[k].op->queue))
+                return im_error_code(e->ctx);
+        }
+    IM_TRY(after_last_program(e));
+    e->last_run = i;
+    for (uint32_t k = 0; k < r->program->nbound; k++)
+        IM_TRY(im_engine_enqueue_op(e, r, k, now, src));
+    return IM_OK;
+}
+
+/* ---- scalars ----------------------------------------------------------------------------- */
+
+static im_buffer scalar(const im_engine *e, im_scalar s)
+{
+    return e->scalar[s];
+}
+
+/* The host may touch device memory only when the queues are quiet. */
+static im_status quiet(im_engine *e)
+{
+    for (unsigned q = 0; q < IM_QUEUE_MAX; q++)
+        if (q != IM_QUEUE_IO && e->used[q])
+            IM_TRY(im_event_wait(e->device, im_queue_last(im_device_queue(e->device, q))));
+    return IM_OK;
+}
+
+im_status im_engine_set_hyper(im_engine *e, double lr, double clip)
+{
+    im_buffer b = scalar(e, IM_SCALAR_HYPER);
+    if (!b.nbytes)
+        return im_fail(e->ctx, IM_ERR_ARG, "a run without a training program has no learning rate");
+    IM_TRY(quiet(e));
+    e->hyper[IM_HYPER_LR] = lr;
+    e->hyper[IM_HYPER_CLIP] = clip;
+    return im_engine_copy_in(e, b, e->hyper, sizeof e->hyper);
+}
+
+im_status im_engine_set_updates(im_engine *e, int64_t updates)
+{
+    double clip[IM_CLIP_COUNT] = {0};
+    im_buffer b = scalar(e, IM_SCALAR_CLIP);
+    if (!b.nbytes)
+        return im_fail(e->ctx, IM_ERR_ARG, "a run without a training program has no update count");
+    clip[IM_CLIP_T] = (double)updates;
+    IM_TRY(quiet(e));
+    return im_engine_copy_in(e, b, clip, sizeof clip);
+}
+
+im_status im_engine_metrics(im_engine *e, im_metrics *out)
+{
+    double loss = 0, tokens = 0, clip[IM_CLIP_COUNT] = {0};
+    bool train = e->want[e->last_run].mode == IM_MODE_TRAIN;
+    IM_TRY(quiet(e));
+    IM_TRY(im_engine_copy_out(e, &loss, scalar(e, IM_SCALAR_LOSS), sizeof loss));
+    IM_TRY(im_engine_copy_out(e, &tokens, scalar(e, IM_SCALAR_TOKENS), sizeof tokens));
+    if (train)
+        IM_TRY(im_engine_copy_out(e, clip, scalar(e, IM_SCALAR_CLIP), sizeof clip));
+    *out = (im_metrics){.loss = tokens > 0 ? loss / tokens : 0, .tokens = tokens, .loss_sum = loss, .grad_norm = clip[IM_CLIP_NORM],
+                        .finite = train ? clip[IM_CLIP_FINITE] != 0 : __builtin_isfinite(loss), .updates = (int64_t)clip[IM_CLIP_T]};
+    return IM_OK;
+}
+
+im_status im_engine_sampled(im_engine *e, size_t i, int32_t *ids, float *logprob, float *row)
+{
+    if (i >= e->nrun || e->want[i].mode != IM_MODE_INFER)
+        return im_fail(e->ctx, IM_ERR_ARG, "program %zu does not sample", i);
+    IM_TRY(quiet(e));
+    size_t B = (size_t)e->want[i].batch, n = B * (size_t)e->want[i].seq_len;
+    if (ids)
+        IM_TRY(im_engine_copy_out(e, ids, im_engine_value(e, i, IM_ROLE_CARRY, IM_CARRY_SAMPLE_ID, -1), B * 4));
+    if (logprob)
+        IM_TRY(im_engine_copy_out(e, logprob, im_engine_value(e, i, IM_ROLE_CARRY, IM_CARRY_SAMPLE_LOGPROB, -1), B * 4));
+    if (row && !e->want[i].all_logits)
+        return im_fail(e->ctx, IM_ERR_ARG, "program %zu was not asked for all log-probabilities", i);
+    if (row)
+        IM_TRY(im_engine_copy_out(e, row, im_engine_value(e, i, IM_ROLE_CARRY, IM_CARRY_ROW, -1), n * 4));
+    return IM_OK;
+}
+
+const char *im_engine_instruction(const im_engine *e, size_t program, uint32_t tag, im_str *buf)
+{
+    buf->len = 0;
+    const im_program *p = program < e->nrun ? e->run[program].program : NULL;
+    if (!p || tag >= p->nbound)
+        return "";
+    im_step_print(&p->step[p->bound[tag].step], buf);
+    return im_str_text(buf);
+}

@@ -8,9 +8,8 @@ for group in "$@"; do
     for package in $(sed -n "s/^$group  *//p" "$list"); do
         state=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null || true)
         case $state in
-        *installed*) case $state in not-installed) missing="$missing $package" ;; esac ;;
-        *)
-            # a name that another package provides (pkg-config by pkgconf) counts as installed
+        installed*) ;;
+        *) # a name that another package provides (pkg-config by pkgconf) counts too
             dpkg-query -W -f '${db:Status-Status} ${Provides}\n' 2>/dev/null | grep -Eq "^installed .*\b$package\b" || missing="$missing $package" ;;
         esac
     done
@@ -28,7 +27,6 @@ else
     exit 1
 fi
 echo "deps: installing$missing"
-export DEBIAN_FRONTEND=noninteractive
 install() {
     # shellcheck disable=SC2086
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$log" 2>&1

@@ -140,6 +140,10 @@ im_status im_config_head_size(im_context *ctx, const im_json *doc, const char *h
 void im_config_write_real(double x, im_str *out)
 {
     char text[40];
+    if (fabs(x) < 1e15 && x == trunc(x)) { /* 1000000.0 rather than 1e+06 */
+        im_str_printf(out, "%.1f", x);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, x);
         if (strtod(text, NULL) == x)

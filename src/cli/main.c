@@ -13,6 +13,7 @@ static const im_cli_command *const commands[] = {
     &im_cli_train_command,
     &im_cli_eval_command,
     &im_cli_data_command,
+    &im_cli_model_command,
     &im_cli_checkpoint_command,
     NULL, /* ends the list */
 };

@@ -35,9 +35,9 @@ im_status im_fast_embed(const im_kernel_call *c) {
     const im_op_args *a = c->args;
     if (rows == NULL)
         return im_plain_embed(c);
-    IM_TRY(im_check_ids(c, 0, c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[1].shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[1].shape[0]));
     if (im_op_has(a, 4))
-        IM_TRY(im_check_ids(c, 3, c->p[3], a->v[0].shape[0], a->v[3].stride[0], 0, a->v[4].shape[0]));
+        IM_TRY(im_check_ids(c, "embed: position", c->p[3], a->v[0].shape[0], a->v[3].stride[0], 0, a->v[4].shape[0]));
     rows_parallel(c, rows->embed, a->v[0].shape[0], a->v[1].shape[1], 1, 0);
     return IM_OK;
 }
@@ -47,7 +47,7 @@ im_status im_fast_embed_grad(const im_kernel_call *c) {
     const im_op_args *a = c->args;
     if (rows == NULL)
         return im_plain_embed_grad(c);
-    IM_TRY(im_check_ids(c, 0, c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[2].shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[2].shape[0]));
     rows_parallel(c, rows->embed_grad, a->v[1].shape[1], a->v[0].shape[0] + (a->i[0] ? 0 : a->v[2].shape[0]), IM_PAD, 0);
     return IM_OK;
 }
@@ -92,7 +92,7 @@ im_status im_fast_rope(const im_kernel_call *c) {
     const im_op_args *a = c->args;
     if (rows == NULL)
         return im_plain_rope(c);
-    IM_TRY(im_check_ids(c, 3, c->p[2], a->v[0].shape[0], a->v[2].stride[0], 0, a->v[3].shape[0]));
+    IM_TRY(im_check_ids(c, "rope: position", c->p[2], a->v[0].shape[0], a->v[2].stride[0], 0, a->v[3].shape[0]));
     rows_parallel(c, rows->rope, a->v[0].shape[0], a->v[0].shape[1] * a->v[0].shape[2], 1, 0);
     return IM_OK;
 }

@@ -51,8 +51,8 @@ im_status im_fast_kv_write(const im_kernel_call *c);
 
 /* ---- what plain and fast must agree on ---------------------------------------------------------------------------------- */
 
-/* Fails with row, id and table size when one of n ids (stride in elements) is outside [low, size). */
-im_status im_check_ids(const im_kernel_call *c, int operand, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size);
+/* Fails with `what`, row, id and table size when one of n ids (stride in elements) is outside [low, size). */
+im_status im_check_ids(const im_kernel_call *c, const char *what, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size);
 
 /* xent: the same for a target at or above the vocabulary. */
 im_status im_check_targets(const im_kernel_call *c);

@@ -15,12 +15,12 @@ static void put(const im_kernel_call *c, int i, int64_t r, int64_t col, double x
 
 static double get1(const im_kernel_call *c, int i, int64_t col) { return im_load(type_of(c, i), c->p[i], col * c->args->v[i].stride[0]); }
 
-im_status im_check_ids(const im_kernel_call *c, int operand, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size) {
+im_status im_check_ids(const im_kernel_call *c, const char *what, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size) {
     for (int64_t r = 0; r < n; r++) {
         int64_t id = ids[r * stride];
         if (id < low || id >= size)
-            return im_fail(c->ctx, IM_ERR_ARG, "%s %lld at row %lld is outside the %lld there are (0 to %lld)", operand == 3 ? "position" : "token id",
-                           (long long)id, (long long)r, (long long)size, (long long)size - 1);
+            return im_fail(c->ctx, IM_ERR_ARG, "%s %lld at row %lld is outside the %lld there are (0 to %lld)", what, (long long)id, (long long)r,
+                           (long long)size, (long long)size - 1);
     }
     return IM_OK;
 }
@@ -31,9 +31,9 @@ im_status im_plain_embed(const im_kernel_call *c) {
     const im_view *ids = &c->args->v[0], *table = &c->args->v[1];
     bool second = im_op_has(c->args, 4);
     const int32_t *id = c->p[0], *pos = second ? c->p[3] : NULL;
-    IM_TRY(im_check_ids(c, 0, id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
     if (second)
-        IM_TRY(im_check_ids(c, 3, pos, ids->shape[0], c->args->v[3].stride[0], 0, c->args->v[4].shape[0]));
+        IM_TRY(im_check_ids(c, "embed: position", pos, ids->shape[0], c->args->v[3].stride[0], 0, c->args->v[4].shape[0]));
     for (int64_t r = 0; r < ids->shape[0]; r++)
         for (int64_t d = 0; d < table->shape[1]; d++) {
             double x = (double)(float)c->args->f[0] * get(c, 1, id[r * ids->stride[0]], d);
@@ -47,7 +47,7 @@ im_status im_plain_embed(const im_kernel_call *c) {
 im_status im_plain_embed_grad(const im_kernel_call *c) {
     const im_view *ids = &c->args->v[0], *table = &c->args->v[2];
     const int32_t *id = c->p[0];
-    IM_TRY(im_check_ids(c, 0, id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
     if (c->args->i[0] == 0)
         for (int64_t v = 0; v < table->shape[0]; v++)
             for (int64_t d = 0; d < table->shape[1]; d++)
@@ -146,7 +146,7 @@ im_status im_plain_rope(const im_kernel_call *c) {
     bool interleaved = c->args->i[1] != 0;
     double sign = c->args->i[0] != 0 ? -1.0 : 1.0;
     const int32_t *p = c->p[2];
-    IM_TRY(im_check_ids(c, 3, p, x->shape[0], pos->stride[0], 0, table->shape[0]));
+    IM_TRY(im_check_ids(c, "rope: position", p, x->shape[0], pos->stride[0], 0, table->shape[0]));
     for (int64_t r = 0; r < x->shape[0]; r++)
         for (int64_t h = 0; h < x->shape[1]; h++) {
             int64_t from = r * x->stride[0] + h * x->stride[1], to = r * y->stride[0] + h * y->stride[1];
@@ -254,7 +254,7 @@ im_status im_plain_kv_write(const im_kernel_call *c) {
     size_t size = im_dtype_size(type_of(c, 0));
     int64_t at = c->now->pos;
     if (at < 0 || at + k->shape[1] > cache->shape[1])
-        return im_fail(c->ctx, IM_ERR_ARG, "positions %lld to %lld do not fit the key/value cache of %lld", (long long)at,
+        return im_fail(c->ctx, IM_ERR_ARG, "kv_write: positions %lld to %lld do not fit the key/value cache of %lld", (long long)at,
                        (long long)(at + k->shape[1] - 1), (long long)cache->shape[1]);
     for (int64_t b = 0; b < k->shape[0]; b++)
         for (int64_t t = 0; t < k->shape[1]; t++)

@@ -65,6 +65,10 @@ typedef struct im_checkpoint_entry {
 /* All step-N directories under root, ascending. Free *out with free(). */
 im_status im_checkpoint_list(im_context *ctx, const char *root, im_checkpoint_entry **out, size_t *n) IM_MUST_CHECK;
 
+/* Elements [first, first+count) of a parameter as fp32; called by several threads at once. */
+typedef im_status (*im_checkpoint_values_fn)(void *arg, uint32_t param, int64_t first, int64_t count, float *out);
+/* All weights (and, in bf16, their masters) of the engine from such a function, by segments. */
+im_status im_checkpoint_fill(im_context *ctx, im_engine *e, im_checkpoint_values_fn values, void *arg) IM_MUST_CHECK;
 /* Weights (any Hugging Face directory) into the engine, by segments. */
 im_status im_checkpoint_load_weights(im_context *ctx, im_engine *e, const char *dir) IM_MUST_CHECK;
 /* Masters, m, v and updates of one of our checkpoints. */

@@ -1,7 +1,7 @@
 /* From files into the engine, by segments: whatever layout wrote them, whatever layout reads them.
  *
- * Values go through one staging piece that several threads fill (the conversion from bf16 or fp16 and the page faults
- * of a mapped file are most of the time), then the engine takes it.
+ * Weights are converted to their place by several threads. The optimizer's state goes through one staging piece that
+ * several threads fill (the page faults of a mapped file are most of the time), then the engine takes it.
  */
 #include "checkpoint/internal.h"
 
@@ -44,24 +44,32 @@ static im_status load_segment(im_context *ctx, im_engine *e, const im_weights *w
     return IM_OK;
 }
 
+typedef struct im_weight_source {
+    im_context *ctx;
+    const im_weights *w;
+    const im_st_tensor **tensor; /* of each parameter */
+} im_weight_source;
+
+static im_status read_values(void *arg, uint32_t param, int64_t first, int64_t count, float *out)
+{
+    const im_weight_source *s = arg;
+    return im_weights_read(s->ctx, s->w, s->tensor[param], first, count, IM_F32, out);
+}
+
 im_status im_checkpoint_load_weights(im_context *ctx, im_engine *e, const char *dir)
 {
-    const im_layout *l = im_engine_layout(e);
+    const im_model *m = im_engine_layout(e)->model;
+    im_weight_source source = {.ctx = ctx};
     im_weights *w;
-    void *tensor_of = NULL, *stage = NULL;
+    void *tensor_of = NULL;
     IM_TRY(im_weights_open(ctx, dir, &w));
     im_status status;
-    IM_TRY_GOTO(im_alloc(ctx, l->model->nparam, sizeof(im_st_tensor *), &tensor_of), close_weights);
-    IM_TRY_GOTO(im_alloc(ctx, IM_STAGE, sizeof(float), &stage), close_weights);
-    const im_st_tensor **tensor = tensor_of;
-    IM_TRY_GOTO(im_weights_match(ctx, w, l->model, tensor), close_weights);
-    for (size_t b = 0; b < l->model->nbucket; b++) {
-        const im_bucket *bucket = &l->bucket[b];
-        for (size_t i = 0; bucket->held && i < bucket->nseg; i++)
-            IM_TRY_GOTO(load_segment(ctx, e, w, tensor[bucket->seg[i].param], IM_STATE_WEIGHT, b, &bucket->seg[i], stage), close_weights);
-    }
+    IM_TRY_GOTO(im_alloc(ctx, m->nparam, sizeof(im_st_tensor *), &tensor_of), close_weights);
+    source.w = w;
+    source.tensor = tensor_of;
+    IM_TRY_GOTO(im_weights_match(ctx, w, m, source.tensor), close_weights);
+    status = im_checkpoint_fill(ctx, e, read_values, &source);
 close_weights:
-    free(stage);
     free(tensor_of);
     im_weights_close(w);
     return status;

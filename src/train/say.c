@@ -1,4 +1,5 @@
 #include "train/internal.h"
+#include "tensor/kind.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,17 +46,7 @@ void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...)
 void im_train_isa(const im_device *d, char *out, size_t size)
 {
     const im_device_config *c = im_device_config_of(d);
-    const char *cpu = "generic";
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512bf16"))
-        cpu = "avx512-bf16";
-    else if (__builtin_cpu_supports("avx512f"))
-        cpu = "avx512";
-    else if (__builtin_cpu_supports("avx2"))
-        cpu = "avx2";
-#endif
-    snprintf(out, size, "%s, %s kernels", cpu, c->kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
+    snprintf(out, size, "%s, %s kernels", im_isa_name(im_cpu_isa()), c->kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
 }
 
 /* ---- the plan before the run --------------------------------------------------------- */

@@ -85,47 +85,24 @@ im_status im_train_open_engine(im_train_run *r)
 
 /* ---- first state -------------------------------------------------------------------------- */
 
-enum { IM_STAGE = 1 << 22, IM_SLICE = 1 << 16 }; /* elements */
+enum { IM_STAGE = 1 << 22 }; /* elements */
 
-/* Values of run [global, global+count) of parameter p, by several threads: values are keyed by their index, so the bits do not
- * depend on how many. */
-static void draw(const im_param *p, uint64_t seed, int64_t global, int64_t count, float *out)
-{
-    int64_t slices = (count + IM_SLICE - 1) / IM_SLICE;
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < slices; i++) {
-        int64_t at = i * IM_SLICE, n = count - at < IM_SLICE ? count - at : IM_SLICE;
-        im_param_init(p, seed, global + at, n, out + at);
-    }
-}
+typedef struct im_drawing {
+    const im_model *m;
+    uint64_t seed;
+} im_drawing;
 
-static im_status draw_segment(im_engine *e, const im_param *p, uint64_t seed, size_t bucket, const im_segment *g, float *stage)
+static im_status draw(void *arg, uint32_t param, int64_t first, int64_t count, float *out)
 {
-    for (size_t run = 0; run < g->n; run++) {
-        size_t local = g->local0 + run * g->local_stride, global = g->global0 + run * g->global_stride;
-        for (size_t at = 0; at < g->run; at += IM_STAGE) {
-            size_t n = g->run - at < IM_STAGE ? g->run - at : IM_STAGE;
-            draw(p, seed, (int64_t)(global + at), (int64_t)n, stage);
-            IM_TRY(im_engine_write(e, IM_STATE_WEIGHT, bucket, local + at, n, stage));
-        }
-    }
+    const im_drawing *d = arg;
+    im_param_init(&d->m->param[param], d->seed, first, count, out);
     return IM_OK;
 }
 
 im_status im_train_init_weights(im_context *ctx, im_engine *e, uint64_t seed)
 {
-    const im_layout *l = im_engine_layout(e);
-    void *stage;
-    IM_TRY(im_alloc(ctx, IM_STAGE, sizeof(float), &stage));
-    im_status status = IM_OK;
-    for (size_t b = 0; b < l->model->nbucket; b++) {
-        const im_bucket *bucket = &l->bucket[b];
-        for (size_t i = 0; bucket->held && i < bucket->nseg; i++)
-            IM_TRY_GOTO(draw_segment(e, &l->model->param[bucket->seg[i].param], seed, b, &bucket->seg[i], stage), free_stage);
-    }
-free_stage:
-    free(stage);
-    return status;
+    im_drawing d = {.m = im_engine_layout(e)->model, .seed = seed};
+    return im_checkpoint_fill(ctx, e, draw, &d);
 }
 
 /* m and v of a run that starts over: only after a rollback are they anything but zero. */

@@ -109,8 +109,8 @@ typedef struct build_options {
     int split;
     const char *separator;
     double valid_fraction;
-    int64_t valid_every, seed;
-    bool force, json;
+    int64_t valid_every, seed, eod;
+    bool ids, force, json;
 } build_options;
 
 #define ROW(field) .offset = offsetof(build_options, field)
@@ -127,6 +127,18 @@ static const im_option build_rows[] = {
      .value = "TEXT",
      .help = "A line that is exactly TEXT ends a document (instead of --split).",
      ROW(separator)},
+    {.name = "ids",
+     .type = IM_OPT_BOOL,
+     .fallback = "false",
+     .help = "TEXT holds ids in decimal, a document a line: what another tokenizer made.",
+     ROW(ids)},
+    {.name = "eod",
+     .type = IM_OPT_INT,
+     .fallback = "-1",
+     .min = -1,
+     .max = INT32_MAX,
+     .help = "With --ids: the id that is put behind each document; -1: none.",
+     ROW(eod)},
     {.name = "valid-fraction",
      .type = IM_OPT_REAL,
      .fallback = "0.05",
@@ -194,6 +206,7 @@ static im_status feed_file(im_context *ctx, im_corpus *c, const char *path, char
         return im_fail_errno(ctx, "%s", path);
     im_status status = IM_OK;
     ssize_t n;
+    im_corpus_begin_file(c, is_stdin ? "standard input" : path);
     while (status == IM_OK && (n = read(fd, buf, size)) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
@@ -215,6 +228,8 @@ static im_status build_corpus(im_context *ctx, const build_options *o, const inp
     char *buf = NULL;
     im_corpus *c = NULL;
     im_corpus_config cfg = {
+        .ids = o->ids,
+        .eod = (int32_t)o->eod,
         .split = o->separator ? IM_SPLIT_SEPARATOR : (im_split)o->split,
         .separator = o->separator,
         .valid_fraction = o->valid_fraction,

@@ -21,6 +21,8 @@ struct im_corpus {
     bool line_begun;          /* some of the current line was passed on: it is no separator */
     unsigned char held[HOLD]; /* the current line so far, while it may be a separator */
     size_t nheld;
+    int64_t number; /* ids: the digits so far as a number, -1: none */
+    int64_t line;   /* ids: for messages, from 1 in each file */
 };
 
 im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_config *cfg, im_corpus **out)
@@ -39,15 +41,19 @@ im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_
     IM_TRY(im_alloc(ctx, 1, sizeof *c, (void **)&c));
     c->ctx = ctx;
     c->cfg = *cfg;
+    c->number = -1;
+    c->input = "the input";
+    c->line = 1;
     IM_TRY_GOTO(im_alloc(ctx, n + sizeof "-train", 1, (void **)&name), abandon);
     IM_TRY_GOTO(im_alloc(ctx, strlen(separator) + 1, 1, (void **)&c->separator), abandon);
     memcpy(c->separator, separator, strlen(separator));
     memcpy(name, prefix, n);
     memcpy(name + n, "-train", sizeof "-train");
-    IM_TRY_GOTO(im_tokens_create(ctx, name, IM_U16, &c->out[0]), abandon);
+    im_dtype type = cfg->ids ? IM_I32 : IM_U16;
+    IM_TRY_GOTO(im_tokens_create(ctx, name, type, &c->out[0]), abandon);
     if (cfg->valid_every || cfg->valid_fraction > 0) {
         memcpy(name + n, "-valid", sizeof "-valid");
-        IM_TRY_GOTO(im_tokens_create(ctx, name, IM_U16, &c->out[1]), abandon);
+        IM_TRY_GOTO(im_tokens_create(ctx, name, type, &c->out[1]), abandon);
     }
     c->prefix = name;
     *out = c;
@@ -95,10 +101,11 @@ static im_status text(im_corpus *c, const unsigned char *bytes, size_t n)
 
 static im_status end_document(im_corpus *c)
 {
-    static const int32_t eod = IM_BYTE_EOD;
+    const int32_t eod = c->cfg.ids ? c->cfg.eod : IM_BYTE_EOD;
     if (!c->open)
         return IM_OK;
-    IM_TRY(im_tokens_append(target(c), &eod, 1));
+    if (eod >= 0)
+        IM_TRY(im_tokens_append(target(c), &eod, 1));
     IM_TRY(im_tokens_end_document(target(c)));
     c->open = false;
     c->document++;
@@ -148,9 +155,52 @@ static im_status line_part(im_corpus *c, const unsigned char *part, size_t n, bo
     return IM_OK;
 }
 
+/* ---- ids in decimal --------------------------------------------------------------- */
+
+static im_status end_number(im_corpus *c)
+{
+    if (c->number < 0)
+        return IM_OK;
+    int32_t id = (int32_t)c->number;
+    c->number = -1;
+    c->open = true;
+    return im_tokens_append(target(c), &id, 1);
+}
+
+static im_status feed_ids(im_corpus *c, const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] >= '0' && p[i] <= '9') {
+            c->number = (c->number < 0 ? 0 : c->number) * 10 + (p[i] - '0');
+            if (c->number > INT32_MAX)
+                return im_fail(c->ctx, IM_ERR_FORMAT, "%s: line %lld: an id larger than %d", c->input, (long long)c->line, INT32_MAX);
+            continue;
+        }
+        IM_TRY(end_number(c));
+        if (p[i] == '\n') {
+            IM_TRY(end_document(c));
+            c->line++;
+        } else if (!is_space(p[i])) {
+            return im_fail(c->ctx, IM_ERR_FORMAT, "%s: line %lld: byte 0x%02x; ids are decimal numbers with spaces between them, a document a line",
+                           c->input, (long long)c->line, p[i]);
+        }
+    }
+    return IM_OK;
+}
+
+/* ---- pieces and files --------------------------------------------------------------- */
+
+void im_corpus_begin_file(im_corpus *c, const char *name)
+{
+    c->input = name;
+    c->line = 1;
+}
+
 im_status im_corpus_feed(im_corpus *c, const void *bytes, size_t n)
 {
     const unsigned char *p = bytes, *end = p + n;
+    if (c->cfg.ids)
+        return feed_ids(c, p, n);
     if (c->cfg.split == IM_SPLIT_FILE)
         return text(c, p, n);
     while (p < end) {
@@ -170,6 +220,8 @@ im_status im_corpus_feed(im_corpus *c, const void *bytes, size_t n)
 
 im_status im_corpus_end_file(im_corpus *c)
 {
+    IM_TRY(end_number(c));
+    c->line = 1;
     bool separator = c->nheld && ends_document(c, c->held, c->nheld, true); /* the last line, without a newline */
     if (!separator)
         IM_TRY(text(c, c->held, c->nheld));

@@ -49,6 +49,8 @@ void im_tokens_abandon(im_tokens_writer *w);                   /* removes the te
 typedef enum im_split { IM_SPLIT_FILE, IM_SPLIT_LINES, IM_SPLIT_BLANK, IM_SPLIT_SEPARATOR } im_split;
 
 typedef struct im_corpus_config {
+    bool ids;    /* the input is ids in decimal, a document a line, from another tokenizer; split is not looked at */
+    int32_t eod; /* ids: appended to each document; -1: none */
     im_split split;
     const char *separator;
     double valid_fraction; /* of the documents, by a hash of (seed, document number); 0: none; ignored with valid_every */
@@ -64,6 +66,7 @@ typedef struct im_corpus_result {
 /* Writes PREFIX-train and, when some validation is asked for, PREFIX-valid. */
 typedef struct im_corpus im_corpus;
 im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_config *cfg, im_corpus **out) IM_MUST_CHECK;
+void im_corpus_begin_file(im_corpus *c, const char *name); /* optional: what messages call the input; borrowed */
 im_status im_corpus_feed(im_corpus *c, const void *bytes, size_t n) IM_MUST_CHECK;
 im_status im_corpus_end_file(im_corpus *c) IM_MUST_CHECK;
 /* Frees c in every case. IM_ERR_FORMAT when there was no text, or too little to have both files. */

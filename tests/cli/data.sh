@@ -26,6 +26,9 @@ expect "build: the parent of the name is made" 0 -- "$IMECE" data build lines.tx
 expect "build: no temporary files stay" 0 -- sh -c '! ls ./*.tmp new/dir/*.tmp 2>/dev/null'
 expect "ngram: trigrams know these lines better than bigrams, bigrams than letters" 0 '"trigram": [01]\.' -- "$IMECE" data ngram new/dir/l --json
 
+expect "build --ids" 0 '^i-train: 6 tokens in 2 documents' -- sh -c "printf '1 2 128000\n5\n' | '$IMECE' data build - --ids --eod 2 --out i --valid-fraction 0"
+expect "show: ids of another tokenizer" 0 '^1 2 128000 2$' -- "$IMECE" data show i-train
+expect "build --ids: text" 1 'a.txt: line 1: byte 0x62' -- "$IMECE" data build tree/a.txt --ids --out x
 expect "build: nothing given" 2 'no text given' -- "$IMECE" data build --out x
 expect "build: no --out" 2 '--out NAME is needed' -- "$IMECE" data build lines.txt
 expect "build: absent input" 1 'absent.txt: No such file' -- "$IMECE" data build absent.txt --out x

@@ -558,6 +558,39 @@ static void test_documents(void **state)
         }
 }
 
+/* Ids from another tokenizer, in pieces of any size. */
+static void test_ids(void **state)
+{
+    (void)state;
+    static const char text[] = "1 2  128000\n\n \t7\r\n2147483647";
+    static const int32_t want[] = {1, 2, 128000, 9, 7, 9, INT32_MAX, 9};
+    for (size_t piece = 1; piece < sizeof text; piece++) {
+        im_corpus_config cfg = {.ids = true, .eod = 9};
+        im_corpus *c;
+        im_corpus_result r;
+        im_tokens *t;
+        ok(im_corpus_create(ctx, path("ids"), &cfg, &c));
+        for (size_t at = 0, n = sizeof text - 1; at < n; at += piece)
+            ok(im_corpus_feed(c, text + at, n - at < piece ? n - at : piece));
+        ok(im_corpus_finish(c, &r));
+        assert_int_equal(r.documents[0], 3);
+        assert_int_equal(r.tokens[0], 8);
+        ok(im_tokens_open(ctx, path("ids-train"), &t));
+        int32_t got[8];
+        ok(im_tokens_read(ctx, t, 0, 8, got));
+        assert_memory_equal(got, want, sizeof got);
+        im_tokens_close(t);
+    }
+    static const char *const bad[][2] = {{"1\n2 x", "line 2: byte 0x78"}, {"2147483648", "line 1: an id larger"}, {"-1", "line 1: byte 0x2d"}};
+    for (size_t i = 0; i < IM_COUNT_OF(bad); i++) {
+        im_corpus_config cfg = {.ids = true, .eod = -1};
+        im_corpus *c;
+        ok(im_corpus_create(ctx, path("ids"), &cfg, &c));
+        refused(im_corpus_feed(c, bad[i][0], strlen(bad[i][0])), IM_ERR_FORMAT, bad[i][1]);
+        im_corpus_abandon(c);
+    }
+}
+
 static void test_division(void **state)
 {
     (void)state;
@@ -706,12 +739,13 @@ static void test_ngram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_format_bytes), cmocka_unit_test(test_writer_refuses),
-        cmocka_unit_test(test_bad_index),   cmocka_unit_test(test_absent),       cmocka_unit_test(test_id_types),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_fingerprint),  cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_uniform),     cmocka_unit_test(test_samples),      cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_partition),   cmocka_unit_test(test_documents),    cmocka_unit_test(test_division),
-        cmocka_unit_test(test_by_position), cmocka_unit_test(test_move_tail),    cmocka_unit_test(test_ngram),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_format_bytes), cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_bad_index),  cmocka_unit_test(test_absent),       cmocka_unit_test(test_id_types),
+        cmocka_unit_test(test_large),      cmocka_unit_test(test_fingerprint),  cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_samples),      cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_partition),  cmocka_unit_test(test_documents),    cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_division),   cmocka_unit_test(test_by_position),  cmocka_unit_test(test_move_tail),
+        cmocka_unit_test(test_ngram),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -21,8 +21,9 @@ struct im_corpus {
     bool line_begun;          /* some of the current line was passed on: it is no separator */
     unsigned char held[HOLD]; /* the current line so far, while it may be a separator */
     size_t nheld;
-    int64_t number; /* ids: the digits so far as a number, -1: none */
-    int64_t line;   /* ids: for messages, from 1 in each file */
+    int64_t number;    /* ids: the digits so far as a number, -1: none */
+    const char *input; /* for messages */
+    int64_t line;      /* ids: for messages, from 1 in each file */
 };
 
 im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_config *cfg, im_corpus **out)

@@ -28,6 +28,8 @@ static void show(void *arg, im_train_text kind, const char *text)
             printf("%s\n", text);
         return;
     }
+    if (kind == IM_TRAIN_TEXT_PLAN && t->cli->level < IM_LOG_INFO)
+        return;
     im_cli_progress(t->cli, NULL);
     FILE *to = t->json ? stderr : stdout; /* with --json, standard output is for the program that reads it */
     fprintf(to, "%s%s\n", kind == IM_TRAIN_TEXT_SUMMARY ? "\n" : "", text);

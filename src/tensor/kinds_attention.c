@@ -63,7 +63,7 @@ const im_op_kind im_op_attention = {
                 IM_WRITE("o"), IM_WRITE("lse")},
     .check = check_attention,
     .cost = cost_attention,
-    .plain = {.run = im_plain_attention},
+    .plain = {.run = im_plain_attention, .workspace = im_plain_attention_workspace},
     .fast = {.run = im_fast_attention, .workspace = im_fast_attention_workspace},
 };
 
@@ -75,6 +75,6 @@ const im_op_kind im_op_attention_grad = {
                 IM_READ("o"), IM_READ("lse"), IM_READ("do"), IM_WRITE("dq"), IM_WRITE("dk"), IM_WRITE("dv")},
     .check = check_attention,
     .cost = cost_attention_grad,
-    .plain = {.run = im_plain_attention_grad},
+    .plain = {.run = im_plain_attention_grad, .workspace = im_plain_attention_grad_workspace},
     .fast = {.run = im_fast_attention_grad, .workspace = im_fast_attention_grad_workspace},
 };

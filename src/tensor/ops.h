@@ -40,7 +40,8 @@ extern const im_op_kind im_op_rope;
 /* q (B,Tq,H,E), k (B,Tk,K,E), v (B,Tk,K,E) (R), pos_q (B,Tq), pos_k (B,Tk) i32 (R), seg_q, seg_k i32 (R, both or neither),
  * o (B,Tq,H,E) (W), lse (B,Tq,H) fp32 (W). A query sees keys with pos_k <= pos_q (i[0] 1: causal), pos_q - pos_k < i[1] (0: no
  * window) and equal segments. H is a multiple of K. f[0] scale of scores, f[1] dropout p on probabilities, i[2] dropout seed, i[3] site,
- * i[4] 1: only the first now->kv_len keys count, i[5] first sample of this micro-batch in the step's batch.
+ * i[4] 1: only the first now->kv_len keys count, i[5] first sample of this micro-batch in the step's batch, i[6] global number of head 0
+ * (dropout is keyed by global sample, head, positions).
  * Never stores Tq x Tk. A query without a visible key gives o 0 and lse -inf. */
 extern const im_op_kind im_op_attention;
 /* q k v pos_q pos_k seg_q seg_k o lse as above (R), do (B,Tq,H,E) (R), dq (B,Tq,H,E), dk, dv (B,Tk,K,E) (W). Same constants. */

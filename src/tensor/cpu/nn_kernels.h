@@ -26,6 +26,8 @@ im_status im_plain_count(const im_kernel_call *c);
 im_status im_plain_clip(const im_kernel_call *c);
 im_status im_plain_sample(const im_kernel_call *c);
 im_status im_plain_kv_write(const im_kernel_call *c);
+size_t im_plain_attention_workspace(const im_op_args *a, int threads);
+size_t im_plain_attention_grad_workspace(const im_op_args *a, int threads);
 size_t im_plain_sample_workspace(const im_op_args *a, int threads);
 
 im_status im_fast_embed(const im_kernel_call *c);

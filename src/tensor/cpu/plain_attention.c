@@ -75,7 +75,19 @@ static double kept(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j)
     return word >= a->drop.threshold ? a->drop.scale : 0.0;
 }
 
-static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h) {
+/* sum[e] += f * row[e] */
+static void accumulate(double *sum, double f, im_dtype t, const void *row, int64_t E) {
+    for (int64_t e = 0; e < E; e++)
+        sum[e] += f * im_load(t, row, e);
+}
+
+static void store_row(const im_heads *x, int64_t b, int64_t t, int64_t h, const double *from, int64_t E) {
+    for (int64_t e = 0; e < E; e++)
+        im_store(x->type, im_head_row(x, b, t, h), e, (float)from[e]);
+}
+
+/* o: scratch of E */
+static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *o) {
     double top = -INFINITY, sum = 0.0;
     for (int64_t j = 0; j < a->keys; j++)
         if (visible(a, b, t, j)) {
@@ -85,14 +97,17 @@ static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h) {
     for (int64_t j = 0; j < a->keys; j++)
         if (visible(a, b, t, j))
             sum += exp(score(a, b, t, h, j) - top);
-    for (int64_t e = 0; e < a->E; e++) {
-        double o = 0.0;
-        for (int64_t j = 0; j < a->keys; j++)
-            if (visible(a, b, t, j))
-                o += exp(score(a, b, t, h, j) - top) / sum * kept(a, b, t, h, j) * im_load(a->v.type, im_head_row(&a->v, b, j, h / a->G), e);
-        im_store(a->o.type, im_head_row(&a->o, b, t, h), e, (float)o);
-    }
+    memset(o, 0, (size_t)a->E * sizeof *o);
+    for (int64_t j = 0; j < a->keys; j++)
+        if (visible(a, b, t, j))
+            accumulate(o, exp(score(a, b, t, h, j) - top) / sum * kept(a, b, t, h, j), a->v.type, im_head_row(&a->v, b, j, h / a->G), a->E);
+    store_row(&a->o, b, t, h, o, a->E);
     *im_attn_lse(a, b, t, h) = sum == 0.0 ? -INFINITY : (float)(top + log(sum));
+}
+
+size_t im_plain_attention_workspace(const im_op_args *a, int threads) {
+    (void)threads;
+    return (size_t)a->v[0].shape[3] * sizeof(double);
 }
 
 im_status im_plain_attention(const im_kernel_call *c) {
@@ -101,55 +116,45 @@ im_status im_plain_attention(const im_kernel_call *c) {
     for (int64_t b = 0; b < a.B; b++)
         for (int64_t t = 0; t < a.Tq; t++)
             for (int64_t h = 0; h < a.H; h++)
-                forward_query(&a, b, t, h);
+                forward_query(&a, b, t, h, c->scratch);
     return IM_OK;
 }
 
-/* P and dS at (query t of head h, key j): dS = P * (dP - delta) * scale, with dP and delta after dropout. */
-static void backward_at(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j, double *p, double *ds) {
-    double delta = dot(&a->dout, b, t, h, &a->o, t, h, a->E);
-    double keep = kept(a, b, t, h, j), probability = exp(score(a, b, t, h, j) - *im_attn_lse(a, b, t, h));
-    *p = probability * keep;
-    *ds = probability * (dot(&a->dout, b, t, h, &a->v, j, h / a->G, a->E) * keep - delta) * a->scale;
+/* One query: its dq (E), and what it adds to dk and dv (Tk,E). dS = P * (dP - delta) * scale, with dP and delta after dropout. */
+static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *dq, double *dk, double *dv) {
+    double delta = dot(&a->dout, b, t, h, &a->o, t, h, a->E), lse = *im_attn_lse(a, b, t, h);
+    memset(dq, 0, (size_t)a->E * sizeof *dq);
+    for (int64_t j = 0; j < a->keys; j++) {
+        if (!visible(a, b, t, j))
+            continue;
+        double keep = kept(a, b, t, h, j), p = exp(score(a, b, t, h, j) - lse);
+        double ds = p * (dot(&a->dout, b, t, h, &a->v, j, h / a->G, a->E) * keep - delta) * a->scale;
+        accumulate(dq, ds, a->k.type, im_head_row(&a->k, b, j, h / a->G), a->E);
+        accumulate(dk + j * a->E, ds, a->q.type, im_head_row(&a->q, b, t, h), a->E);
+        accumulate(dv + j * a->E, p * keep, a->dout.type, im_head_row(&a->dout, b, t, h), a->E);
+    }
+    store_row(&a->dq, b, t, h, dq, a->E);
 }
 
-static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h) {
-    for (int64_t e = 0; e < a->E; e++) {
-        double dq = 0.0, p, ds;
-        for (int64_t j = 0; j < a->keys; j++)
-            if (visible(a, b, t, j)) {
-                backward_at(a, b, t, h, j, &p, &ds);
-                dq += ds * im_load(a->k.type, im_head_row(&a->k, b, j, h / a->G), e);
-            }
-        im_store(a->dq.type, im_head_row(&a->dq, b, t, h), e, (float)dq);
-    }
-}
-
-static void backward_key(const im_attn *a, int64_t b, int64_t j, int64_t g) {
-    for (int64_t e = 0; e < a->E; e++) {
-        double dk = 0.0, dv = 0.0, p, ds;
-        for (int64_t h = g * a->G; h < (g + 1) * a->G && j < a->keys; h++)
-            for (int64_t t = 0; t < a->Tq; t++)
-                if (visible(a, b, t, j)) {
-                    backward_at(a, b, t, h, j, &p, &ds);
-                    dk += ds * im_load(a->q.type, im_head_row(&a->q, b, t, h), e);
-                    dv += p * im_load(a->dout.type, im_head_row(&a->dout, b, t, h), e);
-                }
-        im_store(a->dk.type, im_head_row(&a->dk, b, j, g), e, (float)dk);
-        im_store(a->dv.type, im_head_row(&a->dv, b, j, g), e, (float)dv);
-    }
+size_t im_plain_attention_grad_workspace(const im_op_args *a, int threads) {
+    (void)threads;
+    return (size_t)(a->v[0].shape[3] * (1 + 2 * a->v[1].shape[1])) * sizeof(double);
 }
 
 im_status im_plain_attention_grad(const im_kernel_call *c) {
     im_attn a;
     IM_TRY(im_attn_make(c, true, &a));
-    for (int64_t b = 0; b < a.B; b++) {
-        for (int64_t t = 0; t < a.Tq; t++)
-            for (int64_t h = 0; h < a.H; h++)
-                backward_query(&a, b, t, h);
-        for (int64_t j = 0; j < a.Tk; j++)
-            for (int64_t g = 0; g < a.K; g++)
-                backward_key(&a, b, j, g);
-    }
+    double *dq = c->scratch, *dk = dq + a.E, *dv = dk + a.Tk * a.E;
+    for (int64_t b = 0; b < a.B; b++)
+        for (int64_t g = 0; g < a.K; g++) {
+            memset(dk, 0, (size_t)(2 * a.Tk * a.E) * sizeof *dk);
+            for (int64_t h = g * a.G; h < (g + 1) * a.G; h++)
+                for (int64_t t = 0; t < a.Tq; t++)
+                    backward_query(&a, b, t, h, dq, dk, dv);
+            for (int64_t j = 0; j < a.Tk; j++) {
+                store_row(&a.dk, b, j, g, dk + j * a.E, a.E);
+                store_row(&a.dv, b, j, g, dv + j * a.E, a.E);
+            }
+        }
     return IM_OK;
 }

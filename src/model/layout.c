@@ -79,7 +79,7 @@ static void place_bucket(im_layout *l, im_bucket *b, size_t *local, im_segment *
             at = round_up(at);
         size_t n = (size_t)im_param_count(&m->param[p]);
         local[p] = at;
-        uint32_t sum = l->mesh.dp > 1 ? 1u << IM_GROUP_DP : 0;
+        uint32_t sum = l->mesh.dp > 1 || l->zero >= 2 ? 1u << IM_GROUP_DP : 0; /* ZeRO 2 and 3 reduce into a shard, of one rank too */
         if (tied_over_stages)
             sum |= 1u << IM_GROUP_TIED;
         seg[i] = (im_segment){.param = (uint32_t)p, .n = 1, .run = n, .local0 = at, .sum = sum,

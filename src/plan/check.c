@@ -341,13 +341,13 @@ static im_status run_lists(lists *l, runner *run)
     return stuck(l, run);
 }
 
-static im_status check_meetings(im_context *ctx, const im_program *const *p, int n)
+static im_status check_meetings(im_context *ctx, const im_program *const *p, unsigned n)
 {
-    lists l = {.ctx = ctx, .p = p, .n = n};
-    runner *run = calloc((size_t)n, sizeof *run);
-    l.meet = calloc((size_t)n, sizeof *l.meet);
+    lists l = {.ctx = ctx, .p = p, .n = (int)n};
+    runner *run = calloc(n, sizeof *run);
+    l.meet = calloc(n, sizeof *l.meet);
     im_status status = run && l.meet ? run_lists(&l, run) : im_fail(ctx, IM_ERR_NOMEM, "no memory to check programs");
-    for (int r = 0; r < n; r++) {
+    for (unsigned r = 0; r < n; r++) {
         if (run) {
             free(run[r].done);
             free(run[r].arrived);
@@ -364,11 +364,13 @@ static im_status check_meetings(im_context *ctx, const im_program *const *p, int
 
 im_status im_program_check(im_context *ctx, const im_program *const *ranks, int n)
 {
+    if (n < 1)
+        return im_fail(ctx, IM_ERR_ARG, "no programs to check");
     for (int r = 0; r < n; r++) {
         if (ranks[r]->layout->rank != r || im_mesh_size(&ranks[r]->layout->mesh) != n)
             return im_fail(ctx, IM_ERR_CHECK, "program %d of %d is of rank %d of a mesh of %d", r, n, ranks[r]->layout->rank, im_mesh_size(&ranks[r]->layout->mesh));
         IM_TRY(im_check_states(ctx, ranks[r]));
         IM_TRY(check_bytes(ctx, ranks[r]));
     }
-    return check_meetings(ctx, ranks, n);
+    return check_meetings(ctx, ranks, (unsigned)n);
 }

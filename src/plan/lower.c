@@ -209,9 +209,11 @@ void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_u
 
 /* ---- the entry --------------------------------------------------------------------- */
 
-static const im_unit *unit_of_type(const im_model *m, im_unit_type t)
+/* A unit of that type on this stage: all of them have the same slots and the same places within their buckets. */
+static const im_unit *unit_of_type(const im_program *p, im_unit_type t)
 {
-    for (size_t i = 0; i < m->nunit; i++)
+    const im_model *m = p->plan->model;
+    for (int i = p->goal.first_unit; i < p->goal.end_unit; i++)
         if (m->unit[i].type == t)
             return &m->unit[i];
     return &m->unit[0];
@@ -239,9 +241,33 @@ static void lower_message(im_lowerer *L)
                         IM_USES(im_use_edge(unit, act ? 0 : 1, in ? IM_WRITE : IM_READ, v)));
 }
 
+/* Under ZeRO 2 and 3 a gradient bucket lives for one micro-batch, in memory that others have used: the gaps between its
+ * parameters are cleared before the first contribution, since the reduction reads the whole run. */
+static void clear_padding(im_lowerer *L, bool own, bool tied)
+{
+    const im_program *p = L->program;
+    for (int s = 0; s < IM_SLOT_COUNT && p->plan->zero >= 2; s++) {
+        int32_t q = L->unit->param[s];
+        if (q < 0 || !(s == IM_SLOT_TOKENS && L->arch->tied ? tied : own))
+            continue;
+        const im_bucket *b = &p->layout->bucket[L->model->param[q].bucket];
+        bool last = q + 1 == b->first_param + b->nparam;
+        size_t n = (size_t)im_param_count(&L->model->param[q]), from = p->layout->param_local[q] + n;
+        size_t to = last ? b->count : p->layout->param_local[q + 1];
+        if (to == from)
+            continue;
+        im_view gap = im_view_1d(IM_F32, (int64_t)(to - from));
+        gap.offset = (int64_t)n;
+        im_use u = im_use_grad((im_slot)s, true, gap);
+        im_lower_op(L, &im_op_fill, "padding of the gradient", &u, 1);
+    }
+}
+
 static im_status lower_unit_verb(im_lowerer *L)
 {
     bool forward = L->key->verb == IM_FORWARD;
+    if (!forward)
+        clear_padding(L, L->key->first, L->key->tied_first);
     switch ((im_unit_type)L->key->unit_type) {
     case IM_UNIT_EMBED: forward ? im_lower_embed_forward(L) : im_lower_embed_backward(L); return IM_OK;
     case IM_UNIT_BLOCK: forward ? im_lower_block_forward(L) : im_lower_block_backward(L); return IM_OK;
@@ -253,7 +279,7 @@ im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key
 {
     (void)a;
     im_lowerer L = {.ctx = ctx, .program = p, .arch = &p->plan->model->arch, .model = p->plan->model, .key = key,
-                    .unit = unit_of_type(p->plan->model, (im_unit_type)key->unit_type), .A = p->plan->precision,
+                    .unit = unit_of_type(p, (im_unit_type)key->unit_type), .A = p->plan->precision,
                     .B = key->B, .T = key->T, .n = key->B * key->T};
     switch ((im_verb)key->verb) {
     case IM_LOAD: lower_load(&L); break;
@@ -261,7 +287,11 @@ im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key
     case IM_RECV: lower_message(&L); break;
     case IM_FORWARD:
     case IM_BACKWARD: IM_TRY(lower_unit_verb(&L)); break;
-    case IM_LOSS: im_lower_loss(&L); break;
+    case IM_LOSS:
+        if (key->mode == IM_PROGRAM_TRAIN)
+            clear_padding(&L, key->first, key->tied_first);
+        im_lower_loss(&L);
+        break;
     case IM_SAMPLE: im_lower_sample(&L); break;
     case IM_GATHER:
     case IM_RELEASE:

@@ -1,0 +1,393 @@
+/* Programs: built, placed, linked and checked for layouts that run and that do not run yet; and the check's own
+ * test: deleting any instruction, or swapping two dependent ones, must be noticed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "plan/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char llama_tied[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":3,\"num_attention_heads\":3,"
+    "\"num_key_value_heads\":1,\"head_dim\":8,\"vocab_size\":33,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+    "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true}";
+static const char llama_untied[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":5,\"num_attention_heads\":3,"
+    "\"num_key_value_heads\":3,\"vocab_size\":33,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+    "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"n_embd\":20,\"n_head\":5,\"n_layer\":3,\"vocab_size\":29,\"n_positions\":40,\"n_inner\":50,"
+    "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"attn_pdrop\":0.1}";
+
+enum { MAX_RANKS = 8 };
+
+typedef struct world {
+    im_context *ctx;
+    im_model *model;
+    im_plan plan;
+    int ranks;
+    im_layout *layout[MAX_RANKS];
+    im_program *program[MAX_RANKS];
+    im_program_spec spec;
+} world;
+
+static im_status make(world *w, int r, const im_step *steps, uint32_t n, im_program **out)
+{
+    IM_TRY(im_program_build(w->ctx, &w->plan, w->layout[r], &w->spec, steps, n, out));
+    im_status s = im_program_place(w->ctx, out, 1);
+    if (s == IM_OK)
+        s = im_program_link(w->ctx, *out);
+    return s;
+}
+
+static void open_world(world *w, const char *config, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
+{
+    *w = (world){.spec = {.mode = IM_PROGRAM_TRAIN}};
+    assert_int_equal(im_context_create(&w->ctx), IM_OK);
+    im_json *doc;
+    assert_int_equal(im_json_parse(w->ctx, "test.json", config, strlen(config), &doc), IM_OK);
+    assert_int_equal(im_model_parse(w->ctx, doc, &w->model), IM_OK);
+    im_json_free(doc);
+    im_plan_defaults(&w->plan, w->model);
+    w->plan.mesh = (im_mesh){1, 1, dp, pp};
+    w->plan.zero = zero;
+    w->plan.schedule = schedule;
+    w->plan.seq_len = 7;
+    w->plan.micro_batch = mbs;
+    w->plan.global_batch = batch;
+    w->plan.dropout = -1;
+    w->ranks = dp * pp;
+    int stage[64];
+    im_plan_stages(&w->plan, stage);
+    for (int r = 0; r < w->ranks; r++) {
+        assert_int_equal(im_layout_create(w->ctx, w->model, w->plan.mesh, r, zero, stage, &w->layout[r]), IM_OK);
+        if (make(w, r, NULL, 0, &w->program[r]) != IM_OK)
+            fail_msg("%s", im_error_text(w->ctx));
+    }
+}
+
+static im_status check(world *w)
+{
+    im_error_clear(w->ctx);
+    return im_program_check(w->ctx, (const im_program *const *)w->program, w->ranks);
+}
+
+static void close_world(world *w)
+{
+    for (int r = 0; r < w->ranks; r++) {
+        im_program_destroy(w->program[r]);
+        im_layout_destroy(w->layout[r]);
+    }
+    im_model_close(w->model);
+    im_context_destroy(w->ctx);
+}
+
+static void expect_good(world *w)
+{
+    if (check(w) != IM_OK)
+        fail_msg("dp %d pp %d zero %d: %s", w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero, im_error_text(w->ctx));
+}
+
+/* ---- the check accepts what is right ------------------------------------------------ */
+
+static void test_layouts(void **state)
+{
+    (void)state;
+    const char *configs[] = {llama_tied, llama_untied, gpt2};
+    for (size_t c = 0; c < 3; c++)
+        for (int pp = 1; pp <= 3; pp++)
+            for (int dp = 1; dp <= 2; dp++)
+                for (int zero = 0; zero <= 3; zero++)
+                    for (int schedule = 0; schedule < 2; schedule++) {
+                        world w;
+                        open_world(&w, configs[c], dp, pp, zero, (im_schedule)schedule, 2, 9);
+                        expect_good(&w);
+                        close_world(&w);
+                    }
+}
+
+static void test_eval_and_infer(void **state)
+{
+    (void)state;
+    const im_program_spec specs[] = {{.mode = IM_PROGRAM_EVAL, .batch = 3, .seq_len = 7},
+                                     {.mode = IM_PROGRAM_INFER, .batch = 1, .seq_len = 5, .kv_max = 20},
+                                     {.mode = IM_PROGRAM_INFER, .batch = 2, .seq_len = 1, .kv_max = 20, .all_logits = true}};
+    for (size_t i = 0; i < IM_COUNT_OF(specs); i++) {
+        world w;
+        open_world(&w, i ? gpt2 : llama_tied, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 4);
+        im_program_destroy(w.program[0]);
+        w.spec = specs[i];
+        assert_int_equal(make(&w, 0, NULL, 0, &w.program[0]), IM_OK);
+        expect_good(&w);
+        close_world(&w);
+    }
+}
+
+/* ---- the check refuses what is wrong -------------------------------------------------- */
+
+static bool same_bytes_touched(const im_program *p, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < p->nbound; i++) {
+        if (p->bound[i].step != a)
+            continue;
+        for (uint32_t k = 0; k < p->nbound; k++) {
+            if (p->bound[k].step != b)
+                continue;
+            for (int x = 0; x < p->bound[i].op->args.n; x++)
+                for (int y = 0; y < p->bound[k].op->args.n; y++) {
+                    const im_bound *m = &p->bound[i], *n = &p->bound[k];
+                    if (m->hi[x] == m->lo[x] || n->hi[y] == n->lo[y] || !im_value_equal(&m->value[x], &n->value[y]))
+                        continue;
+                    if (m->op->use[x].access != IM_READ || n->op->use[y].access != IM_READ)
+                        return true;
+                }
+        }
+    }
+    return false;
+}
+
+static bool is_message(const im_step *s)
+{
+    return s->verb == IM_SEND || s->verb == IM_RECV;
+}
+
+/* One writes what the other touches, or both use one channel. Two GATHERs (or RELEASEs) of one bucket are the same instruction. */
+static bool dependent(const im_program *p, uint32_t a, uint32_t b)
+{
+    const im_step *s = &p->step[a], *t = &p->step[b];
+    if (s->verb == t->verb && s->target == t->target && (s->verb == IM_GATHER || s->verb == IM_RELEASE))
+        return false;
+    if (is_message(s) && is_message(t) && s->target == t->target)
+        return true;
+    return same_bytes_touched(p, a, b);
+}
+
+static int mutate(world *w, int r, const im_step *steps, uint32_t n, const char *what, uint32_t a, uint32_t b)
+{
+    im_program *good = w->program[r], *bad = NULL;
+    if (make(w, r, steps, n, &bad) != IM_OK)
+        fail_msg("%s", im_error_text(w->ctx));
+    w->program[r] = bad;
+    if (check(w) != IM_ERR_CHECK) {
+        im_str s = {0};
+        im_step_print(&good->step[a], &s);
+        im_str_append(&s, " / ");
+        im_step_print(&good->step[b], &s);
+        fail_msg("rank %d of %d: %s of steps %u, %u (%s) is not noticed", r, w->ranks, what, a, b, im_str_text(&s));
+    }
+    assert_true(strlen(im_error_text(w->ctx)) > 0);
+    im_program_destroy(bad);
+    w->program[r] = good;
+    return 1;
+}
+
+static void mutate_all(world *w)
+{
+    expect_good(w);
+    int deletions = 0, swaps = 0;
+    for (int r = 0; r < w->ranks; r++) {
+        uint32_t n = w->program[r]->nstep;
+        im_step *steps = malloc(n * sizeof *steps);
+        for (uint32_t i = 0; i < n; i++) {
+            memcpy(steps, w->program[r]->step, i * sizeof *steps);
+            memcpy(steps + i, w->program[r]->step + i + 1, (n - 1 - i) * sizeof *steps);
+            deletions += mutate(w, r, steps, n - 1, "deletion", i, i);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = i + 1; k < n; k++) {
+                if (!dependent(w->program[r], i, k))
+                    continue;
+                memcpy(steps, w->program[r]->step, n * sizeof *steps);
+                steps[i] = w->program[r]->step[k];
+                steps[k] = w->program[r]->step[i];
+                swaps += mutate(w, r, steps, n, "swap", i, k);
+            }
+        free(steps);
+    }
+    print_message("dp %d pp %d zero %d: %d deletions and %d swaps noticed\n", w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero, deletions, swaps);
+    assert_true(deletions > 10 && swaps > 10);
+    close_world(w);
+}
+
+static void test_mutate_trainer(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, llama_tied, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 5);
+    mutate_all(&w);
+    open_world(&w, gpt2, 1, 1, 0, IM_SCHEDULE_GPIPE, 1, 2);
+    mutate_all(&w);
+}
+
+static void test_mutate_1f1b(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, llama_tied, 1, 2, 0, IM_SCHEDULE_1F1B, 1, 3);
+    mutate_all(&w);
+    open_world(&w, llama_untied, 1, 2, 0, IM_SCHEDULE_1F1B, 1, 2);
+    mutate_all(&w);
+}
+
+static void test_mutate_zero(void **state)
+{
+    (void)state;
+    for (int zero = 1; zero <= 3; zero++) {
+        world w;
+        open_world(&w, zero == 3 ? gpt2 : llama_untied, 2, 1, zero, IM_SCHEDULE_1F1B, 1, 4);
+        mutate_all(&w);
+    }
+}
+
+static void mutate_mode(im_program_spec spec)
+{
+    world w;
+    open_world(&w, llama_tied, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 4);
+    im_program_destroy(w.program[0]);
+    w.spec = spec;
+    assert_int_equal(make(&w, 0, NULL, 0, &w.program[0]), IM_OK);
+    expect_good(&w);
+    uint32_t n = w.program[0]->nstep;
+    im_step steps[64];
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(steps, w.program[0]->step, i * sizeof *steps);
+        memcpy(steps + i, w.program[0]->step + i + 1, (n - 1 - i) * sizeof *steps);
+        mutate(&w, 0, steps, n - 1, "deletion", i, i);
+    }
+    close_world(&w);
+}
+
+static void test_mutate_eval_and_infer(void **state)
+{
+    (void)state;
+    mutate_mode((im_program_spec){.mode = IM_PROGRAM_EVAL, .batch = 3, .seq_len = 7});
+    mutate_mode((im_program_spec){.mode = IM_PROGRAM_INFER, .batch = 1, .seq_len = 5, .kv_max = 20});
+}
+
+/* A wait that is left out, and a buffer that is moved onto a live one, are faults too. */
+static void test_links_and_addresses(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, llama_tied, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 5);
+    expect_good(&w);
+    im_program *p = w.program[0];
+    int waits = 0, moved = 0;
+    for (uint32_t i = 0; i < p->nbound; i++) {
+        for (int k = 0; k < p->bound[i].nwait; k++) {
+            uint32_t keep = p->bound[i].wait[k];
+            p->bound[i].wait[k] = keep ? 0 : keep; /* op 0 is the first LOAD: too early to wait for */
+            if (keep != 0 && check(&w) == IM_ERR_CHECK)
+                waits++;
+            p->bound[i].wait[k] = keep;
+        }
+    }
+    for (uint32_t i = 0; i < p->nbound; i++)
+        for (int o = 0; o < p->bound[i].op->args.n; o++) {
+            if (p->bound[i].buf[o].arena != IM_CLASS_ACTIVATIONS || p->bound[i].hi[o] == p->bound[i].lo[o] || p->bound[i].op->use[o].access != IM_READ)
+                continue;
+            size_t behind = (p->bound[i].hi[o] + 63) / 64 * 64; /* at least one byte of another value, or of none */
+            p->bound[i].buf[o].offset += behind;
+            if (check(&w) == IM_ERR_CHECK)
+                moved++;
+            else
+                fail_msg("op %u operand %d reads beyond its value and nobody notices", i, o);
+            p->bound[i].buf[o].offset -= behind;
+        }
+    assert_true(waits >= 3);
+    assert_true(moved > 50);
+    expect_good(&w);
+    close_world(&w);
+}
+
+/* ---- layouts and batches ---------------------------------------------------------------- */
+
+static void test_stages(void **state)
+{
+    (void)state;
+    im_model m = {.nunit = 0};
+    im_unit unit[64];
+    for (int64_t L = 1; L <= 40; L++)
+        for (int pp = 1; pp <= 8 && pp <= L; pp++) {
+            int stage[64], blocks[8] = {0};
+            m.arch.L = L;
+            m.unit = unit;
+            m.nunit = (size_t)L + 2;
+            for (size_t u = 0; u < m.nunit; u++)
+                unit[u].block = (int32_t)u - 1;
+            im_plan p = {.model = &m, .mesh = {1, 1, 1, pp}};
+            im_plan_stages(&p, stage);
+            for (size_t u = 1; u < m.nunit; u++)
+                assert_true(stage[u] >= stage[u - 1]);
+            for (size_t u = 1; u + 1 < m.nunit; u++)
+                blocks[stage[u]]++;
+            int least = 99, most = 0;
+            for (int s = 0; s < pp; s++) {
+                least = blocks[s] < least ? blocks[s] : least;
+                most = blocks[s] > most ? blocks[s] : most;
+            }
+            assert_true(least >= 1 && most - least <= 1);
+        }
+}
+
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    im_model m = {.nunit = 0};
+    for (int dp = 1; dp <= 5; dp++)
+        for (int64_t batch = dp; batch <= 23; batch++)
+            for (int64_t mbs = 1; mbs <= 9; mbs++) {
+                im_plan p = {.model = &m, .mesh = {1, 1, dp, 1}, .micro_batch = mbs, .global_batch = batch};
+                int64_t next = 0;
+                for (int r = 0; r < dp; r++)
+                    for (int mb = 0; mb < im_plan_micro_batches(&p, r); mb++) {
+                        assert_int_equal(im_plan_first_sample(&p, r, mb), next);
+                        assert_true(im_plan_micro_batch_size(&p, r, mb) <= mbs);
+                        next += im_plan_micro_batch_size(&p, r, mb);
+                    }
+                assert_int_equal(next, batch);
+            }
+}
+
+/* Every element of every parameter lies in exactly one owned segment over the data-parallel ranks. */
+static void test_shards_cover(void **state)
+{
+    (void)state;
+    for (int dp = 1; dp <= 7; dp++)
+        for (int zero = 0; zero <= 3; zero++) {
+            world w;
+            open_world(&w, llama_untied, dp, 1, zero, IM_SCHEDULE_1F1B, 2, 14);
+            for (size_t q = 0; q < w.model->nparam; q++) {
+                size_t n = (size_t)im_param_count(&w.model->param[q]), seen = 0;
+                uint8_t *hit = calloc(n, 1);
+                for (int r = 0; r < w.ranks; r++) {
+                    const im_bucket *b = &w.layout[r]->bucket[w.model->param[q].bucket];
+                    for (size_t s = 0; s < b->nowned; s++)
+                        if (b->owned[s].param == q && b->owned[s].owner)
+                            for (size_t i = 0; i < b->owned[s].run; i++) {
+                                assert_int_equal(hit[b->owned[s].global0 + i], 0);
+                                hit[b->owned[s].global0 + i] = 1;
+                                seen++;
+                            }
+                }
+                assert_int_equal(seen, n);
+                free(hit);
+            }
+            close_world(&w);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_eval_and_infer), cmocka_unit_test(test_mutate_trainer),
+        cmocka_unit_test(test_mutate_1f1b), cmocka_unit_test(test_mutate_zero), cmocka_unit_test(test_mutate_eval_and_infer),
+        cmocka_unit_test(test_links_and_addresses), cmocka_unit_test(test_stages), cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_shards_cover),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

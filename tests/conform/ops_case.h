@@ -151,7 +151,8 @@ static inline void ops_compare(const ops_case *c, int i, const unsigned char *wa
     free(covered);
 }
 
-/* Plain against fast, with every instruction set of this machine and 1, 2 and 3 threads. Operands that are only read must not change. */
+/* Plain against fast: every instruction set of this machine with 2 threads, the best one with 1 and 3 too. Operands that are only read must not
+ * change. */
 static inline void ops_check(ops_case *c, double absolute, double relative) {
     unsigned char *want[IM_OP_MAX_OPERANDS] = {NULL};
     assert_int_equal(ops_run(c, IM_KERNELS_PLAIN, 1, IM_ISA_BASE), IM_OK);
@@ -163,8 +164,11 @@ static inline void ops_check(ops_case *c, double absolute, double relative) {
             if (access == 'R' && c->alias[i] < 0)
                 ops_compare(c, i, want[i], 0, 0);
         }
-    for (int isa = IM_ISA_BASE; isa <= (int)im_cpu_isa(); isa++)
-        for (int threads = 1; threads <= 3; threads++) {
+    int best = (int)im_cpu_isa();
+    for (int isa = IM_ISA_BASE; isa <= best; isa++)
+        for (int threads = isa == best ? 1 : 2; threads <= (isa == best ? 3 : 2); threads++) {
+            if (isa == IM_ISA_AVX512_BF16 && isa < best)
+                continue; /* our code is the same with AMX */
             assert_int_equal(ops_run(c, IM_KERNELS_FAST, threads, (im_isa)isa), IM_OK);
             for (int i = 0; i < c->args.n; i++)
                 if (want[i] != NULL && c->alias[i] < 0)

@@ -201,9 +201,9 @@ static void check_product(const product *p) {
 
 static void matmul_all_forms(void **state) {
     (void)state;
-    static const int64_t sizes[][3] = {{5, 7, 3}, {33, 17, 65}, {64, 48, 32}, {1, 31, 40}, {29, 1, 40}, {29, 31, 1}, {1, 1, 1}};
+    static const int64_t sizes[][3] = {{5, 7, 3}, {33, 17, 65}, {1, 31, 40}, {29, 1, 40}, {29, 31, 1}, {1, 1, 1}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
-        for (int form = 0; form < 128; form++) {
+        for (int form = 0; form < (s < 2 ? 128 : 64); form++) {
             product p = {.batch = form & 1 ? 3 : 0, .M = sizes[s][0], .N = sizes[s][1], .K = sizes[s][2], .ta = form & 2, .tb = form & 4,
                          .accumulate = form & 8, .bias = form & 16, .type = form & 32 ? IM_BF16 : IM_F32, .pad = form & 64 ? 5 : 0};
             p.out = IM_F32;
@@ -217,9 +217,9 @@ static void matmul_all_forms(void **state) {
 /* More than one panel in every direction. */
 static void matmul_panels(void **state) {
     (void)state;
-    static const int64_t sizes[][3] = {{1030, 9, 33}, {7, 1045, 33}, {9, 13, 2100}, {1, 1500, 1500}};
+    static const int64_t sizes[][3] = {{1030, 9, 17}, {7, 1045, 17}, {9, 13, 2100}, {1, 1030, 1030}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
-        for (int form = 0; form < 16; form++) {
+        for (int form = s < 3 ? 0 : 6; form < (s < 3 ? 16 : 7); form++) {
             product p = {.M = sizes[s][0], .N = sizes[s][1], .K = sizes[s][2], .ta = form & 1, .tb = form & 2, .bias = true, .type = IM_BF16,
                          .out = form & 4 ? IM_BF16 : IM_F32, .accumulate = !(form & 4) && (form & 8)};
             check_product(&p);

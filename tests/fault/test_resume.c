@@ -121,6 +121,7 @@ static void killed_at_random(void **state)
 {
     (void)state;
     uint32_t r[4];
+    int all_kills = 0;
     for (int run = 0; run < 10; run++) {
         char name[32];
         snprintf(name, sizeof name, "killed%d", run);
@@ -156,10 +157,12 @@ static void killed_at_random(void **state)
                 fail_msg("run %d, attempt %d: the run failed", run, attempt);
         }
         assert_true(done);
+        all_kills += kills;
         assert_same_state("whole", name, STEPS);
         double step[64];
         assert_int_equal(metric(name, "step", step, 64), STEPS);
     }
+    assert_true(all_kills >= 10); /* else the test tests nothing */
 }
 
 /* ---- a step that is not finite ------------------------------------------------------------- */

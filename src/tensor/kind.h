@@ -16,15 +16,15 @@ const char *im_isa_name(im_isa isa); /* "avx2", ... */
 im_isa im_cpu_isa(void);
 
 typedef struct im_kernel_call {
-    im_context *ctx;        /* for im_fail */
+    im_context *ctx; /* for im_fail */
     const im_op_args *args;
-    void *const *p;         /* address of element 0 of each operand (view offset added); NULL when absent */
+    void *const *p; /* address of element 0 of each operand (view offset added); NULL when absent */
     int np;
-    void *scratch;          /* 64-byte aligned; the workspace that the kernel asked for with these threads */
+    void *scratch; /* 64-byte aligned; the workspace that the kernel asked for with these threads */
     const im_op_now *now;
-    int threads;            /* size of the OpenMP team to use, >= 1 */
-    im_isa isa;             /* the best instruction set the kernel may use */
-    void *prepared;         /* what the kernel's prepare made, or NULL */
+    int threads;    /* size of the OpenMP team to use, >= 1 */
+    im_isa isa;     /* the best instruction set the kernel may use */
+    void *prepared; /* what the kernel's prepare made, or NULL */
 } im_kernel_call;
 
 typedef im_status (*im_kernel_fn)(const im_kernel_call *c);
@@ -38,10 +38,10 @@ typedef struct im_kernel_setup {
 } im_kernel_setup;
 
 typedef struct im_kernel {
-    im_kernel_fn run;                                       /* NULL: there is no fast version, the plain one runs */
-    size_t (*workspace)(const im_op_args *a, int threads);  /* bytes of scratch; NULL: none. Never shrinks when threads grow. */
+    im_kernel_fn run;                                                /* NULL: there is no fast version, the plain one runs */
+    size_t (*workspace)(const im_op_args *a, int threads);           /* bytes of scratch; NULL: none. Never shrinks when threads grow. */
     im_status (*prepare)(const im_kernel_setup *s, void **prepared); /* NULL: nothing to prepare */
-    void (*destroy)(void *prepared);                        /* never called with NULL */
+    void (*destroy)(void *prepared);                                 /* never called with NULL */
 } im_kernel;
 
 /* access: 'R' read, 'W' written (never read), 'M' read and written, 'A' written when i[acc] is 0, else read and written. */
@@ -51,14 +51,38 @@ typedef struct im_operand {
     bool optional;
     uint8_t acc;
 } im_operand;
-#define IM_READ(name) {(name), 'R', false, 0}
-#define IM_READ_OPTIONAL(name) {(name), 'R', true, 0}
-#define IM_WRITE(name) {(name), 'W', false, 0}
-#define IM_WRITE_OPTIONAL(name) {(name), 'W', true, 0}
-#define IM_MODIFY(name) {(name), 'M', false, 0}
-#define IM_MODIFY_OPTIONAL(name) {(name), 'M', true, 0}
-#define IM_ACC(name, i) {(name), 'A', false, (i)} /* as constant i[i] says */
-#define IM_ACC_OPTIONAL(name, i) {(name), 'A', true, (i)}
+#define IM_READ(name)         \
+    {                         \
+        (name), 'R', false, 0 \
+    }
+#define IM_READ_OPTIONAL(name) \
+    {                          \
+        (name), 'R', true, 0   \
+    }
+#define IM_WRITE(name)        \
+    {                         \
+        (name), 'W', false, 0 \
+    }
+#define IM_WRITE_OPTIONAL(name) \
+    {                           \
+        (name), 'W', true, 0    \
+    }
+#define IM_MODIFY(name)       \
+    {                         \
+        (name), 'M', false, 0 \
+    }
+#define IM_MODIFY_OPTIONAL(name) \
+    {                            \
+        (name), 'M', true, 0     \
+    }
+#define IM_ACC(name, i)         \
+    {                           \
+        (name), 'A', false, (i) \
+    } /* as constant i[i] says */
+#define IM_ACC_OPTIONAL(name, i) \
+    {                            \
+        (name), 'A', true, (i)   \
+    }
 
 struct im_op_kind {
     const char *name;
@@ -73,7 +97,10 @@ struct im_op_kind {
 
 /* ---- helpers for check functions ------------------------------------------------------------------------------------- */
 
-static inline bool im_op_has(const im_op_args *a, int i) { return i < a->n && a->v[i].ndim > 0; }
+static inline bool im_op_has(const im_op_args *a, int i)
+{
+    return i < a->n && a->v[i].ndim > 0;
+}
 /* "matmul: operand a (2,3) fp32: <text>"; returns IM_ERR_ARG. */
 im_status im_op_bad(im_context *ctx, const im_op_kind *k, const im_op_args *a, int operand, const char *fmt, ...) IM_PRINTF(5, 6);
 /* Operand i, when present, has this dtype / is fp32 or bf16 / the dtype of operand j. */
@@ -92,8 +119,8 @@ bool im_view_is_dense(const im_view *v);
 
 typedef struct im_op_direct {
     im_kernels kernels;
-    int threads;  /* >= 1 */
-    im_isa isa;   /* the cap: the lower of it and im_cpu_isa() is used */
+    int threads; /* >= 1 */
+    im_isa isa;  /* the cap: the lower of it and im_cpu_isa() is used */
 } im_op_direct;
 
 /* Scratch bytes with these kernels and threads (what im_op_describe tells is this for fast kernels on all usable cores). */

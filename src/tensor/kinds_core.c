@@ -2,7 +2,10 @@
 #include "tensor/cpu/core_kernels.h"
 #include "tensor/ops.h"
 
-static bool is_float(im_dtype t) { return t == IM_F32 || t == IM_F64 || t == IM_BF16 || t == IM_F16; }
+static bool is_float(im_dtype t)
+{
+    return t == IM_F32 || t == IM_F64 || t == IM_BF16 || t == IM_F16;
+}
 
 /* ---- fill, copy, add --------------------------------------------------------------------------------------------------- */
 
@@ -15,7 +18,8 @@ const im_op_kind im_op_fill = {
     .fast = {.run = im_fast_fill},
 };
 
-static im_status check_copy(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_copy(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(im_op_need_same_shape(ctx, k, a, 1, 0));
     if (a->v[0].dtype == a->v[1].dtype || (is_float(a->v[0].dtype) && is_float(a->v[1].dtype)))
         return IM_OK;
@@ -32,7 +36,8 @@ const im_op_kind im_op_copy = {
     .fast = {.run = im_fast_copy},
 };
 
-static im_status check_add(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_add(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     for (int i = 0; i < 3; i++) {
         IM_TRY(im_op_need_activation(ctx, k, a, i));
         IM_TRY(im_op_need_same_dtype(ctx, k, a, i, 0));
@@ -41,7 +46,10 @@ static im_status check_add(im_context *ctx, const im_op_kind *k, const im_op_arg
     return IM_OK;
 }
 
-static void cost_add(const im_op_args *a, im_op_cost *cost) { cost->flops = (double)im_view_count(&a->v[0]); }
+static void cost_add(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_add = {
     .name = "add",
@@ -56,7 +64,8 @@ const im_op_kind im_op_add = {
 
 /* ---- matmul, colsum ---------------------------------------------------------------------------------------------------- */
 
-static im_status check_matmul_strides(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+static im_status check_matmul_strides(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     const im_view *v = &a->v[i];
     int r = v->ndim - 2, c = v->ndim - 1;
     if (v->shape[r] <= 1 || v->shape[c] <= 1 || v->stride[r] == 1 || v->stride[c] == 1)
@@ -64,7 +73,8 @@ static im_status check_matmul_strides(im_context *ctx, const im_op_kind *k, cons
     return im_op_bad(ctx, k, a, i, "the last two strides are %lld and %lld, one of them must be 1", (long long)v->stride[r], (long long)v->stride[c]);
 }
 
-static im_status check_matmul(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_matmul(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     const im_view *l = &a->v[0], *r = &a->v[1];
     if (l->ndim != 2 && l->ndim != 3)
         return im_op_bad(ctx, k, a, 0, "must have 2 dims, or 3 when batched");
@@ -91,7 +101,8 @@ static im_status check_matmul(im_context *ctx, const im_op_kind *k, const im_op_
     return IM_OK;
 }
 
-static void cost_matmul(const im_op_args *a, im_op_cost *cost) {
+static void cost_matmul(const im_op_args *a, im_op_cost *cost)
+{
     const im_view *l = &a->v[0];
     cost->flops = 2.0 * (double)im_view_count(l) * (double)a->v[1].shape[a->v[1].ndim - 1];
 }
@@ -107,7 +118,8 @@ const im_op_kind im_op_matmul = {
     .fast = {.run = im_fast_matmul, .workspace = im_fast_matmul_workspace, .prepare = im_fast_matmul_prepare, .destroy = im_fast_matmul_destroy},
 };
 
-static im_status check_colsum(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_colsum(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(im_op_need_activation(ctx, k, a, 0));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 2, (int64_t[]){-1, -1}));
     IM_TRY(im_op_need_rows(ctx, k, a, 0));
@@ -129,7 +141,8 @@ const im_op_kind im_op_colsum = {
 
 /* ---- sumsq, adamw, finite ---------------------------------------------------------------------------------------------- */
 
-static im_status check_sumsq(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_sumsq(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, 0, IM_F32));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 1, (int64_t[]){-1}));
     IM_TRY(im_op_need_dense(ctx, k, a, 0));
@@ -137,7 +150,10 @@ static im_status check_sumsq(im_context *ctx, const im_op_kind *k, const im_op_a
     return im_op_need_shape(ctx, k, a, 1, 1, (int64_t[]){1});
 }
 
-static void cost_sumsq(const im_op_args *a, im_op_cost *cost) { cost->flops = 2.0 * (double)im_view_count(&a->v[0]); }
+static void cost_sumsq(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 2.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_sumsq = {
     .name = "sumsq",
@@ -150,7 +166,8 @@ const im_op_kind im_op_sumsq = {
     .fast = {.run = im_fast_sumsq, .workspace = im_fast_sumsq_workspace},
 };
 
-static im_status check_adamw(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_adamw(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(im_op_need_activation(ctx, k, a, 0));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 1, (int64_t[]){-1}));
     if (a->v[0].dtype == IM_BF16 && !im_op_has(a, 1))
@@ -171,7 +188,10 @@ static im_status check_adamw(im_context *ctx, const im_op_kind *k, const im_op_a
     return IM_OK;
 }
 
-static void cost_adamw(const im_op_args *a, im_op_cost *cost) { cost->flops = 16.0 * (double)im_view_count(&a->v[0]); }
+static void cost_adamw(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 16.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_adamw = {
     .name = "adamw",
@@ -184,7 +204,8 @@ const im_op_kind im_op_adamw = {
     .fast = {.run = im_fast_adamw},
 };
 
-static im_status check_finite(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_finite(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     if (!is_float(a->v[0].dtype))
         return im_op_bad(ctx, k, a, 0, "must be a floating-point type");
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 1, (int64_t[]){-1}));

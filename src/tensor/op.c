@@ -9,7 +9,8 @@
 
 /* ---- views ------------------------------------------------------------------------------------------------------------- */
 
-im_view im_view_make(im_dtype t, int ndim, const int64_t *shape) {
+im_view im_view_make(im_dtype t, int ndim, const int64_t *shape)
+{
     im_view v = {.ndim = (uint8_t)ndim, .dtype = (uint8_t)t};
     int64_t stride = 1;
     for (int d = ndim - 1; d >= 0; d--) {
@@ -20,18 +21,26 @@ im_view im_view_make(im_dtype t, int ndim, const int64_t *shape) {
     return v;
 }
 
-im_view im_view_1d(im_dtype t, int64_t n) { return im_view_make(t, 1, &n); }
+im_view im_view_1d(im_dtype t, int64_t n)
+{
+    return im_view_make(t, 1, &n);
+}
 
-im_view im_view_2d(im_dtype t, int64_t rows, int64_t cols) { return im_view_make(t, 2, (int64_t[]){rows, cols}); }
+im_view im_view_2d(im_dtype t, int64_t rows, int64_t cols)
+{
+    return im_view_make(t, 2, (int64_t[]){rows, cols});
+}
 
-im_view im_view_2d_stride(im_dtype t, int64_t rows, int64_t cols, int64_t row_stride, int64_t offset) {
+im_view im_view_2d_stride(im_dtype t, int64_t rows, int64_t cols, int64_t row_stride, int64_t offset)
+{
     im_view v = im_view_2d(t, rows, cols);
     v.stride[0] = row_stride;
     v.offset = offset;
     return v;
 }
 
-im_view im_view_transpose(im_view v) {
+im_view im_view_transpose(im_view v)
+{
     if (v.ndim < 2)
         return v;
     int i = v.ndim - 2, j = v.ndim - 1;
@@ -43,7 +52,8 @@ im_view im_view_transpose(im_view v) {
     return v;
 }
 
-int64_t im_view_count(const im_view *v) {
+int64_t im_view_count(const im_view *v)
+{
     if (v->ndim == 0)
         return 0;
     int64_t n = 1;
@@ -52,7 +62,8 @@ int64_t im_view_count(const im_view *v) {
     return n;
 }
 
-size_t im_view_extent(const im_view *v) {
+size_t im_view_extent(const im_view *v)
+{
     if (im_view_count(v) == 0)
         return 0;
     int64_t last = v->offset;
@@ -61,7 +72,8 @@ size_t im_view_extent(const im_view *v) {
     return (size_t)(last + 1) * im_dtype_size((im_dtype)v->dtype);
 }
 
-bool im_view_is_dense(const im_view *v) {
+bool im_view_is_dense(const im_view *v)
+{
     int64_t stride = 1;
     for (int d = v->ndim - 1; d >= 0; d--) {
         if (v->shape[d] == 0)
@@ -75,7 +87,8 @@ bool im_view_is_dense(const im_view *v) {
 
 /* ---- checks ------------------------------------------------------------------------------------------------------------ */
 
-static void append_shape(im_str *s, int ndim, const int64_t *shape) {
+static void append_shape(im_str *s, int ndim, const int64_t *shape)
+{
     im_str_append(s, "(");
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0)
@@ -86,7 +99,8 @@ static void append_shape(im_str *s, int ndim, const int64_t *shape) {
     im_str_append(s, ")");
 }
 
-im_status im_op_bad(im_context *ctx, const im_op_kind *k, const im_op_args *a, int operand, const char *fmt, ...) {
+im_status im_op_bad(im_context *ctx, const im_op_kind *k, const im_op_args *a, int operand, const char *fmt, ...)
+{
     im_str s = {0};
     const im_view *v = &a->v[operand];
     im_str_printf(&s, "%s: operand %s ", k->name, k->operand[operand].name ? k->operand[operand].name : "?");
@@ -101,25 +115,29 @@ im_status im_op_bad(im_context *ctx, const im_op_kind *k, const im_op_args *a, i
     return status;
 }
 
-im_status im_op_need_dtype(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, im_dtype t) {
+im_status im_op_need_dtype(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, im_dtype t)
+{
     if (!im_op_has(a, i) || a->v[i].dtype == t)
         return IM_OK;
     return im_op_bad(ctx, k, a, i, "must be %s", im_dtype_name(t));
 }
 
-im_status im_op_need_activation(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+im_status im_op_need_activation(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     if (!im_op_has(a, i) || a->v[i].dtype == IM_F32 || a->v[i].dtype == IM_BF16)
         return IM_OK;
     return im_op_bad(ctx, k, a, i, "must be fp32 or bf16");
 }
 
-im_status im_op_need_same_dtype(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int j) {
+im_status im_op_need_same_dtype(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int j)
+{
     if (!im_op_has(a, i) || !im_op_has(a, j) || a->v[i].dtype == a->v[j].dtype)
         return IM_OK;
     return im_op_bad(ctx, k, a, i, "must be %s as operand %s is", im_dtype_name((im_dtype)a->v[j].dtype), k->operand[j].name);
 }
 
-im_status im_op_need_shape(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int ndim, const int64_t *shape) {
+im_status im_op_need_shape(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int ndim, const int64_t *shape)
+{
     if (!im_op_has(a, i))
         return IM_OK;
     bool same = a->v[i].ndim == ndim;
@@ -134,19 +152,22 @@ im_status im_op_need_shape(im_context *ctx, const im_op_kind *k, const im_op_arg
     return status;
 }
 
-im_status im_op_need_same_shape(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int j) {
+im_status im_op_need_same_shape(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int j)
+{
     if (!im_op_has(a, j))
         return IM_OK;
     return im_op_need_shape(ctx, k, a, i, a->v[j].ndim, a->v[j].shape);
 }
 
-im_status im_op_need_dense(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+im_status im_op_need_dense(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     if (!im_op_has(a, i) || im_view_is_dense(&a->v[i]))
         return IM_OK;
     return im_op_bad(ctx, k, a, i, "must be contiguous");
 }
 
-im_status im_op_need_rows(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+im_status im_op_need_rows(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     if (!im_op_has(a, i))
         return IM_OK;
     const im_view *v = &a->v[i];
@@ -155,7 +176,8 @@ im_status im_op_need_rows(im_context *ctx, const im_op_kind *k, const im_op_args
     return im_op_bad(ctx, k, a, i, "the last stride is %lld, it must be 1", (long long)v->stride[v->ndim - 1]);
 }
 
-static im_status check_operand(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+static im_status check_operand(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     const im_view *v = &a->v[i];
     const im_operand *o = &k->operand[i];
     if (v->ndim == 0) {
@@ -180,7 +202,8 @@ static im_status check_operand(im_context *ctx, const im_op_kind *k, const im_op
     return IM_OK;
 }
 
-char im_op_access(const im_op_kind *k, const im_op_args *a, int i) {
+char im_op_access(const im_op_kind *k, const im_op_args *a, int i)
+{
     if (!im_op_has(a, i))
         return 0;
     char access = k->operand[i].access;
@@ -189,21 +212,30 @@ char im_op_access(const im_op_kind *k, const im_op_args *a, int i) {
     return access;
 }
 
-const char *im_op_name(const im_op_kind *k) { return k->name; }
+const char *im_op_name(const im_op_kind *k)
+{
+    return k->name;
+}
 
-bool im_op_has_fast(const im_op_kind *k) { return k->fast.run != NULL; }
+bool im_op_has_fast(const im_op_kind *k)
+{
+    return k->fast.run != NULL;
+}
 
-static const im_kernel *kernel_of(const im_op_kind *k, im_kernels kernels) {
+static const im_kernel *kernel_of(const im_op_kind *k, im_kernels kernels)
+{
     return kernels == IM_KERNELS_FAST && k->fast.run != NULL ? &k->fast : &k->plain;
 }
 
-size_t im_op_workspace(const im_op_kind *k, const im_op_args *a, im_kernels kernels, int threads) {
+size_t im_op_workspace(const im_op_kind *k, const im_op_args *a, im_kernels kernels, int threads)
+{
     const im_kernel *kernel = kernel_of(k, kernels);
     size_t n = kernel->workspace != NULL ? kernel->workspace(a, threads) : 0;
     return (n + 63) & ~(size_t)63;
 }
 
-static im_status check(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     if (a->n < k->min_operands || a->n > k->max_operands)
         return im_fail(ctx, IM_ERR_ARG, "%s: %d operands, it takes %d to %d", k->name, a->n, k->min_operands, k->max_operands);
     for (int i = 0; i < a->n; i++)
@@ -211,7 +243,8 @@ static im_status check(im_context *ctx, const im_op_kind *k, const im_op_args *a
     return k->check != NULL ? k->check(ctx, k, a) : IM_OK;
 }
 
-im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args *a, im_op_cost *cost) {
+im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args *a, im_op_cost *cost)
+{
     IM_TRY(check(ctx, k, a));
     im_op_cost c = {0};
     for (int i = 0; i < a->n; i++) {
@@ -247,7 +280,8 @@ struct im_op_state {
     void *prepared;
 };
 
-im_status im_op_prepare_direct(im_context *ctx, const im_op_kind *k, const im_op_args *a, const im_op_direct *how, im_op_state **out) {
+im_status im_op_prepare_direct(im_context *ctx, const im_op_kind *k, const im_op_args *a, const im_op_direct *how, im_op_state **out)
+{
     im_status status;
     IM_TRY(check(ctx, k, a));
     im_op_state *s;
@@ -271,7 +305,8 @@ free_state:
     return status;
 }
 
-im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, im_op_state **out) {
+im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, im_op_state **out)
+{
     const im_device_config *cfg = im_device_config_of(d);
     /* im_op_describe counts the workspace for the usable cores: no op uses more threads than that. */
     int cores = im_machine_cores();
@@ -279,7 +314,8 @@ im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, 
     return im_op_prepare_direct(im_device_context(d), k, a, &how, out);
 }
 
-void im_op_destroy(im_op_state *s) {
+void im_op_destroy(im_op_state *s)
+{
     if (s == NULL)
         return;
     if (s->prepared != NULL && s->kernel->destroy != NULL)
@@ -287,25 +323,35 @@ void im_op_destroy(im_op_state *s) {
     free(s);
 }
 
-im_status im_op_call_direct(im_op_state *s, void *const *p, void *scratch, const im_op_now *now) {
+im_status im_op_call_direct(im_op_state *s, void *const *p, void *scratch, const im_op_now *now)
+{
     void *at[IM_OP_MAX_OPERANDS] = {NULL};
     for (int i = 0; i < s->args.n; i++) {
         const im_view *v = &s->args.v[i];
         if (v->ndim > 0 && p[i] != NULL)
             at[i] = (char *)p[i] + (size_t)v->offset * im_dtype_size((im_dtype)v->dtype);
     }
-    im_kernel_call call = {.ctx = s->ctx, .args = &s->args, .p = at, .np = s->args.n, .scratch = scratch, .now = now, .threads = s->threads,
-                           .isa = s->isa, .prepared = s->prepared};
+    im_kernel_call call = {.ctx = s->ctx,
+                           .args = &s->args,
+                           .p = at,
+                           .np = s->args.n,
+                           .scratch = scratch,
+                           .now = now,
+                           .threads = s->threads,
+                           .isa = s->isa,
+                           .prepared = s->prepared};
     im_cpu_team(s->threads);
     return s->kernel->run(&call);
 }
 
 /* The work item of an op: its operands' buffers, then the scratch. */
-static im_status run_work(void *arg, void *const *p, int np, const im_op_now *now) {
+static im_status run_work(void *arg, void *const *p, int np, const im_op_now *now)
+{
     return im_op_call_direct(arg, p, p[np - 1], now);
 }
 
-im_status im_op_run(im_op_state *s, im_queue *q, const im_buffer *b, im_buffer scratch, const im_op_now *now, uint32_t tag) {
+im_status im_op_run(im_op_state *s, im_queue *q, const im_buffer *b, im_buffer scratch, const im_op_now *now, uint32_t tag)
+{
     im_buffer buf[IM_OP_MAX_OPERANDS + 1];
     int n = s->args.n;
     for (int i = 0; i < n; i++) {

@@ -22,25 +22,31 @@ typedef struct ops_case {
     unsigned char *init[IM_OP_MAX_OPERANDS]; /* bytes before the run; NULL when absent */
     unsigned char *got[IM_OP_MAX_OPERANDS];
     size_t nbytes[IM_OP_MAX_OPERANDS];
-    int alias[IM_OP_MAX_OPERANDS];           /* operand whose buffer is used instead, -1: its own */
+    int alias[IM_OP_MAX_OPERANDS]; /* operand whose buffer is used instead, -1: its own */
     im_op_now now;
 } ops_case;
 
-static inline uint64_t ops_random(uint64_t *state) {
+static inline uint64_t ops_random(uint64_t *state)
+{
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-static inline float ops_uniform(uint64_t *state) { return (float)((double)(ops_random(state) >> 11) * 0x1p-52 - 1.0); } /* [-1, 1) */
+static inline float ops_uniform(uint64_t *state)
+{
+    return (float)((double)(ops_random(state) >> 11) * 0x1p-52 - 1.0);
+} /* [-1, 1) */
 
-static inline void *ops_alloc(size_t n) {
+static inline void *ops_alloc(size_t n)
+{
     void *p = aligned_alloc(64, (n + 63) / 64 * 64 + 64);
     assert_non_null(p);
     return p;
 }
 
-static inline ops_case ops_new(im_context *ctx, const im_op_kind *k) {
+static inline ops_case ops_new(im_context *ctx, const im_op_kind *k)
+{
     ops_case c = {.ctx = ctx, .kind = k};
     for (int i = 0; i < IM_OP_MAX_OPERANDS; i++)
         c.alias[i] = -1;
@@ -48,7 +54,8 @@ static inline ops_case ops_new(im_context *ctx, const im_op_kind *k) {
 }
 
 /* Adds an operand whose buffer is full of random values (small integers for integer types), gaps between strides included. */
-static inline void ops_operand(ops_case *c, im_view v, uint64_t seed) {
+static inline void ops_operand(ops_case *c, im_view v, uint64_t seed)
+{
     int i = c->args.n++;
     c->args.v[i] = v;
     if (v.ndim == 0)
@@ -71,7 +78,8 @@ static inline void ops_operand(ops_case *c, im_view v, uint64_t seed) {
     }
 }
 
-static inline void ops_free(ops_case *c) {
+static inline void ops_free(ops_case *c)
+{
     for (int i = 0; i < c->args.n; i++) {
         free(c->init[i]);
         free(c->got[i]);
@@ -80,7 +88,8 @@ static inline void ops_free(ops_case *c) {
 }
 
 /* Runs on fresh copies of the initial bytes; results are in got. Scratch is exactly what was asked for, full of NaNs, with a guard. */
-static inline im_status ops_run(ops_case *c, im_kernels kernels, int threads, im_isa isa) {
+static inline im_status ops_run(ops_case *c, im_kernels kernels, int threads, im_isa isa)
+{
     void *p[IM_OP_MAX_OPERANDS] = {NULL};
     for (int i = 0; i < c->args.n; i++) {
         if (c->init[i] != NULL)
@@ -104,7 +113,8 @@ static inline im_status ops_run(ops_case *c, im_kernels kernels, int threads, im
     return status;
 }
 
-static inline double ops_value(const im_view *v, const void *p, int64_t at) {
+static inline double ops_value(const im_view *v, const void *p, int64_t at)
+{
     switch (v->dtype) {
     case IM_F64: return ((const double *)p)[at];
     case IM_I32: return ((const int32_t *)p)[at];
@@ -116,7 +126,8 @@ static inline double ops_value(const im_view *v, const void *p, int64_t at) {
 }
 
 /* Marks every byte that the view covers. */
-static inline void ops_cover(const im_view *v, unsigned char *covered) {
+static inline void ops_cover(const im_view *v, unsigned char *covered)
+{
     size_t size = im_dtype_size((im_dtype)v->dtype);
     int64_t index[4] = {0};
     for (int64_t left = im_view_count(v); left > 0; left--) {
@@ -131,7 +142,8 @@ static inline void ops_cover(const im_view *v, unsigned char *covered) {
 
 /* got against `want` (another run's bytes): |a-b| <= absolute + relative*|b|, NaN only against NaN, infinities equal; bytes outside the view as
  * they were. */
-static inline void ops_compare(const ops_case *c, int i, const unsigned char *want, double absolute, double relative) {
+static inline void ops_compare(const ops_case *c, int i, const unsigned char *want, double absolute, double relative)
+{
     const im_view *v = &c->args.v[i];
     unsigned char *covered = calloc(1, c->nbytes[i]);
     assert_non_null(covered);
@@ -153,7 +165,8 @@ static inline void ops_compare(const ops_case *c, int i, const unsigned char *wa
 
 /* Plain against fast: every instruction set of this machine with 2 threads, the best one with 1 and 3 too. Operands that are only read must not
  * change. */
-static inline void ops_check(ops_case *c, double absolute, double relative) {
+static inline void ops_check(ops_case *c, double absolute, double relative)
+{
     unsigned char *want[IM_OP_MAX_OPERANDS] = {NULL};
     assert_int_equal(ops_run(c, IM_KERNELS_PLAIN, 1, IM_ISA_BASE), IM_OK);
     for (int i = 0; i < c->args.n; i++)

@@ -3,18 +3,21 @@
 
 static im_context *ctx;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     (void)state;
     return im_context_create(&ctx) == IM_OK ? 0 : -1;
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     (void)state;
     im_context_destroy(ctx);
     return 0;
 }
 
-static void set(ops_case *c, int operand, int64_t element, double value) {
+static void set(ops_case *c, int operand, int64_t element, double value)
+{
     const im_view *v = &c->args.v[operand];
     if (v->dtype == IM_F64)
         ((double *)(void *)c->init[operand])[element] = value;
@@ -22,7 +25,8 @@ static void set(ops_case *c, int operand, int64_t element, double value) {
         im_store((im_dtype)v->dtype, c->init[operand], element, (float)value);
 }
 
-static im_view strided(im_dtype t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset) {
+static im_view strided(im_dtype t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset)
+{
     im_view v = im_view_make(t, ndim, shape);
     for (int d = 0; d < ndim; d++)
         v.stride[d] = stride[d];
@@ -32,7 +36,8 @@ static im_view strided(im_dtype t, int ndim, const int64_t *shape, const int64_t
 
 /* ---- number formats ---------------------------------------------------------------------------------------------------- */
 
-static void bf16_rounds_to_nearest_even(void **state) {
+static void bf16_rounds_to_nearest_even(void **state)
+{
     (void)state;
     for (uint32_t high = 0; high < 0x10000u; high++) {
         float f = im_bf16_f32((uint16_t)high);
@@ -52,7 +57,8 @@ static void bf16_rounds_to_nearest_even(void **state) {
     assert_int_equal(im_f32_bf16(3.4e38f), 0x7f80);
 }
 
-static void fp16_round_trip(void **state) {
+static void fp16_round_trip(void **state)
+{
     (void)state;
     for (uint32_t h = 0; h < 0x10000u; h++) {
         float f = im_f16_f32((uint16_t)h);
@@ -74,7 +80,8 @@ static void fp16_round_trip(void **state) {
 
 static const int64_t odd[] = {0, 1, 2, 7, 63, 64, 65, 1000, 40001};
 
-static void fill_all_types(void **state) {
+static void fill_all_types(void **state)
+{
     (void)state;
     const double values[] = {0.0, -0.0, 1.0, 3.0};
     for (int t = 0; t < IM_DTYPE_COUNT; t++)
@@ -97,7 +104,8 @@ static void fill_all_types(void **state) {
     ops_free(&c);
 }
 
-static void copy_types_and_strides(void **state) {
+static void copy_types_and_strides(void **state)
+{
     (void)state;
     const im_dtype floats[] = {IM_F32, IM_F64, IM_BF16, IM_F16};
     const int64_t shape[4] = {3, 5, 7, 2}, in[4] = {70, 14, 2, 1}, swapped[4] = {1, 6, 30, 3}, wide[4] = {500, 90, 11, 2};
@@ -133,7 +141,8 @@ static void copy_types_and_strides(void **state) {
     ops_free(&c);
 }
 
-static void add_aliases(void **state) {
+static void add_aliases(void **state)
+{
     (void)state;
     const im_dtype types[] = {IM_F32, IM_BF16};
     for (size_t t = 0; t < 2; t++)
@@ -166,10 +175,11 @@ typedef struct product {
     int64_t batch, M, N, K; /* batch 0: two dims */
     im_dtype type, out;
     bool ta, tb, accumulate, bias;
-    int64_t pad;            /* elements between stored rows */
+    int64_t pad; /* elements between stored rows */
 } product;
 
-static im_view operand_of(im_dtype t, int64_t batch, int64_t rows, int64_t cols, bool transposed, int64_t pad) {
+static im_view operand_of(im_dtype t, int64_t batch, int64_t rows, int64_t cols, bool transposed, int64_t pad)
+{
     int64_t r = transposed ? cols : rows, c = transposed ? rows : cols;
     im_view v = batch > 0 ? im_view_make(t, 3, (int64_t[]){batch, r, c}) : im_view_2d(t, r, c);
     v.stride[v.ndim - 2] = c + pad;
@@ -179,7 +189,8 @@ static im_view operand_of(im_dtype t, int64_t batch, int64_t rows, int64_t cols,
     return transposed ? im_view_transpose(v) : v;
 }
 
-static ops_case product_case(const product *p, uint64_t seed) {
+static ops_case product_case(const product *p, uint64_t seed)
+{
     ops_case c = ops_new(ctx, &im_op_matmul);
     ops_operand(&c, operand_of(p->type, p->batch, p->M, p->K, p->ta, p->pad), seed);
     ops_operand(&c, operand_of(p->type, p->batch, p->K, p->N, p->tb, p->pad), seed + 1);
@@ -193,19 +204,29 @@ static ops_case product_case(const product *p, uint64_t seed) {
     return c;
 }
 
-static void check_product(const product *p) {
+static void check_product(const product *p)
+{
     ops_case c = product_case(p, (uint64_t)(p->M * 131 + p->N * 17 + p->K));
     ops_check(&c, 3e-7 * (double)(p->K + 4), p->out == IM_BF16 ? 0x1p-7 : 1e-6);
     ops_free(&c);
 }
 
-static void matmul_all_forms(void **state) {
+static void matmul_all_forms(void **state)
+{
     (void)state;
     static const int64_t sizes[][3] = {{5, 7, 3}, {33, 17, 65}, {1, 31, 40}, {29, 1, 40}, {29, 31, 1}, {1, 1, 1}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
         for (int form = 0; form < (s < 2 ? 128 : 64); form++) {
-            product p = {.batch = form & 1 ? 3 : 0, .M = sizes[s][0], .N = sizes[s][1], .K = sizes[s][2], .ta = form & 2, .tb = form & 4,
-                         .accumulate = form & 8, .bias = form & 16, .type = form & 32 ? IM_BF16 : IM_F32, .pad = form & 64 ? 5 : 0};
+            product p = {.batch = form & 1 ? 3 : 0,
+                         .M = sizes[s][0],
+                         .N = sizes[s][1],
+                         .K = sizes[s][2],
+                         .ta = form & 2,
+                         .tb = form & 4,
+                         .accumulate = form & 8,
+                         .bias = form & 16,
+                         .type = form & 32 ? IM_BF16 : IM_F32,
+                         .pad = form & 64 ? 5 : 0};
             p.out = IM_F32;
             check_product(&p);
             p.out = IM_BF16;
@@ -215,24 +236,40 @@ static void matmul_all_forms(void **state) {
 }
 
 /* More than one panel in every direction. */
-static void matmul_panels(void **state) {
+static void matmul_panels(void **state)
+{
     (void)state;
     static const int64_t sizes[][3] = {{1030, 9, 17}, {7, 1045, 17}, {9, 13, 2100}, {1, 1030, 1030}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
         for (int form = s < 3 ? 0 : 6; form < (s < 3 ? 16 : 7); form++) {
-            product p = {.M = sizes[s][0], .N = sizes[s][1], .K = sizes[s][2], .ta = form & 1, .tb = form & 2, .bias = true, .type = IM_BF16,
-                         .out = form & 4 ? IM_BF16 : IM_F32, .accumulate = !(form & 4) && (form & 8)};
+            product p = {.M = sizes[s][0],
+                         .N = sizes[s][1],
+                         .K = sizes[s][2],
+                         .ta = form & 1,
+                         .tb = form & 2,
+                         .bias = true,
+                         .type = IM_BF16,
+                         .out = form & 4 ? IM_BF16 : IM_F32,
+                         .accumulate = !(form & 4) && (form & 8)};
             check_product(&p);
         }
 }
 
-static void matmul_empty(void **state) {
+static void matmul_empty(void **state)
+{
     (void)state;
     static const int64_t sizes[][3] = {{0, 4, 3}, {4, 0, 3}, {4, 5, 0}, {0, 0, 0}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
         for (int form = 0; form < 32; form++) {
-            product p = {.batch = form & 1 ? 2 : 0, .M = sizes[s][0], .N = sizes[s][1], .K = sizes[s][2], .accumulate = form & 2, .bias = form & 4,
-                         .type = form & 8 ? IM_BF16 : IM_F32, .tb = form & 16, .out = IM_F32};
+            product p = {.batch = form & 1 ? 2 : 0,
+                         .M = sizes[s][0],
+                         .N = sizes[s][1],
+                         .K = sizes[s][2],
+                         .accumulate = form & 2,
+                         .bias = form & 4,
+                         .type = form & 8 ? IM_BF16 : IM_F32,
+                         .tb = form & 16,
+                         .out = IM_F32};
             check_product(&p);
             p.out = IM_BF16;
             if (p.type == IM_BF16 && !p.accumulate)
@@ -246,7 +283,8 @@ static void matmul_empty(void **state) {
     ops_free(&c);
 }
 
-static void matmul_not_finite(void **state) {
+static void matmul_not_finite(void **state)
+{
     (void)state;
     for (int form = 0; form < 4; form++) {
         product p = {.M = 9, .N = 20, .K = 30, .type = form & 1 ? IM_BF16 : IM_F32, .out = IM_F32, .tb = form & 2};
@@ -263,7 +301,8 @@ static void matmul_not_finite(void **state) {
 }
 
 /* Strides that no library call takes: the same row again and again, and overlapping rows. */
-static void matmul_odd_strides(void **state) {
+static void matmul_odd_strides(void **state)
+{
     (void)state;
     for (int form = 0; form < 2; form++) {
         ops_case c = ops_new(ctx, &im_op_matmul);
@@ -276,7 +315,8 @@ static void matmul_odd_strides(void **state) {
 }
 
 /* By hand: [1 2; 3 4] [5 6; 7 8] + [10 20] + c. */
-static void matmul_values(void **state) {
+static void matmul_values(void **state)
+{
     (void)state;
     ops_case c = ops_new(ctx, &im_op_matmul);
     for (int i = 0; i < 3; i++)
@@ -298,7 +338,8 @@ static void matmul_values(void **state) {
     ops_free(&c);
 }
 
-static void refused(const im_op_kind *k, const im_op_args *a, const char *words) {
+static void refused(const im_op_kind *k, const im_op_args *a, const char *words)
+{
     im_op_cost cost;
     im_error_clear(ctx);
     assert_int_equal(im_op_describe(ctx, k, a, &cost), IM_ERR_ARG);
@@ -307,7 +348,8 @@ static void refused(const im_op_kind *k, const im_op_args *a, const char *words)
     im_error_clear(ctx);
 }
 
-static void bad_arguments(void **state) {
+static void bad_arguments(void **state)
+{
     (void)state;
     im_op_args a = {.n = 3, .v = {im_view_2d(IM_F32, 2, 3), im_view_2d(IM_F32, 4, 5), im_view_2d(IM_F32, 2, 5)}};
     refused(&im_op_matmul, &a, "operand b (4,5) fp32: the shape must be (3,any)");
@@ -334,7 +376,8 @@ static void bad_arguments(void **state) {
     refused(&im_op_copy, &c, "neither may be negative");
 }
 
-static void describe_costs(void **state) {
+static void describe_costs(void **state)
+{
     (void)state;
     im_op_args a = {.n = 3, .v = {im_view_2d(IM_F32, 6, 3), im_view_2d(IM_F32, 3, 5), im_view_2d(IM_F32, 6, 5)}};
     im_op_cost cost;
@@ -350,7 +393,8 @@ static void describe_costs(void **state) {
 
 /* ---- colsum, sumsq ----------------------------------------------------------------------------------------------------- */
 
-static void colsum_shapes(void **state) {
+static void colsum_shapes(void **state)
+{
     (void)state;
     static const int64_t sizes[][2] = {{0, 5}, {5, 0}, {1, 1}, {1, 1000}, {1000, 1}, {37, 513}, {9, 2305}, {300, 129}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
@@ -368,7 +412,8 @@ static void colsum_shapes(void **state) {
         }
 }
 
-static void sumsq_is_the_same_for_any_team(void **state) {
+static void sumsq_is_the_same_for_any_team(void **state)
+{
     (void)state;
     static const int64_t sizes[] = {0, 1, 33, 65535, 65536, 65537, 400001};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++) {
@@ -405,7 +450,8 @@ static void sumsq_is_the_same_for_any_team(void **state) {
 
 /* ---- adamw ------------------------------------------------------------------------------------------------------------- */
 
-static ops_case adamw_case(int64_t n, im_dtype t, double step, uint64_t seed) {
+static ops_case adamw_case(int64_t n, im_dtype t, double step, uint64_t seed)
+{
     ops_case c = ops_new(ctx, &im_op_adamw);
     ops_operand(&c, im_view_1d(t, n), seed);
     ops_operand(&c, t == IM_BF16 ? im_view_1d(IM_F32, n) : (im_view){0}, seed + 1);
@@ -426,7 +472,8 @@ static ops_case adamw_case(int64_t n, im_dtype t, double step, uint64_t seed) {
     return c;
 }
 
-static void adamw_fast_is_plain(void **state) {
+static void adamw_fast_is_plain(void **state)
+{
     (void)state;
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 1000, 50001};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
@@ -443,7 +490,8 @@ static void adamw_fast_is_plain(void **state) {
 }
 
 /* One element in double, from the paper's formulas. */
-static void adamw_values(void **state) {
+static void adamw_values(void **state)
+{
     (void)state;
     for (int k = 0; k < 2; k++) {
         ops_case c = adamw_case(20, IM_F32, 7, 3);
@@ -463,7 +511,8 @@ static void adamw_values(void **state) {
 }
 
 /* An update of 2^-10 to a bf16 weight of 1.0, whose next value below is 1 - 2^-8: four of them move it, none is lost. */
-static void adamw_small_updates_are_kept(void **state) {
+static void adamw_small_updates_are_kept(void **state)
+{
     (void)state;
     for (int k = 0; k < 2; k++) {
         ops_case c = adamw_case(40, IM_BF16, 1, 1);
@@ -492,7 +541,8 @@ static void adamw_small_updates_are_kept(void **state) {
 
 /* ---- finite ------------------------------------------------------------------------------------------------------------ */
 
-static void finite_finds_the_first(void **state) {
+static void finite_finds_the_first(void **state)
+{
     (void)state;
     const im_dtype types[] = {IM_F32, IM_BF16, IM_F16, IM_F64};
     const int64_t places[] = {-1, 0, 1, 4095, 4096, 50000, 99999};
@@ -517,17 +567,27 @@ static void finite_finds_the_first(void **state) {
     ops_free(&c);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(fp16_round_trip),
-        cmocka_unit_test(fill_all_types),              cmocka_unit_test(copy_types_and_strides),
-        cmocka_unit_test(add_aliases),                 cmocka_unit_test(matmul_all_forms),
-        cmocka_unit_test(matmul_panels),               cmocka_unit_test(matmul_empty),
-        cmocka_unit_test(matmul_not_finite),           cmocka_unit_test(matmul_odd_strides),
-        cmocka_unit_test(matmul_values),               cmocka_unit_test(bad_arguments),
-        cmocka_unit_test(describe_costs),              cmocka_unit_test(colsum_shapes),
-        cmocka_unit_test(sumsq_is_the_same_for_any_team), cmocka_unit_test(adamw_fast_is_plain),
-        cmocka_unit_test(adamw_values),                cmocka_unit_test(adamw_small_updates_are_kept),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(fp16_round_trip),
+        cmocka_unit_test(fill_all_types),
+        cmocka_unit_test(copy_types_and_strides),
+        cmocka_unit_test(add_aliases),
+        cmocka_unit_test(matmul_all_forms),
+        cmocka_unit_test(matmul_panels),
+        cmocka_unit_test(matmul_empty),
+        cmocka_unit_test(matmul_not_finite),
+        cmocka_unit_test(matmul_odd_strides),
+        cmocka_unit_test(matmul_values),
+        cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(describe_costs),
+        cmocka_unit_test(colsum_shapes),
+        cmocka_unit_test(sumsq_is_the_same_for_any_team),
+        cmocka_unit_test(adamw_fast_is_plain),
+        cmocka_unit_test(adamw_values),
+        cmocka_unit_test(adamw_small_updates_are_kept),
         cmocka_unit_test(finite_finds_the_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -5,7 +5,8 @@
 #include <omp.h>
 #endif
 
-float im_f16_f32(uint16_t h) {
+float im_f16_f32(uint16_t h)
+{
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
     if (exponent == 31)
         return im_bits_f32(sign | 0x7f800000u | mantissa << 13);
@@ -15,7 +16,8 @@ float im_f16_f32(uint16_t h) {
     return sign ? -f : f;
 }
 
-uint16_t im_f32_f16(float f) {
+uint16_t im_f32_f16(float f)
+{
     uint32_t u = im_f32_bits(f), sign = (u >> 16) & 0x8000u;
     u &= 0x7fffffffu;
     if (u > 0x7f800000u)
@@ -30,7 +32,8 @@ uint16_t im_f32_f16(float f) {
     return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
 }
 
-void im_cpu_team(int threads) {
+void im_cpu_team(int threads)
+{
 #ifdef IM_HAVE_OPENMP
     if (omp_get_max_threads() != threads)
         omp_set_num_threads(threads);
@@ -39,7 +42,8 @@ void im_cpu_team(int threads) {
 #endif
 }
 
-void im_parallel_ranges(int threads, int64_t n, int64_t grain, int64_t unit, im_range_fn fn, void *arg) {
+void im_parallel_ranges(int threads, int64_t n, int64_t grain, int64_t unit, im_range_fn fn, void *arg)
+{
     if (n <= 0)
         return;
     if (unit < 1)
@@ -66,7 +70,8 @@ void im_parallel_ranges(int threads, int64_t n, int64_t grain, int64_t unit, im_
     }
 }
 
-void im_parallel_tasks(int threads, int64_t n, im_range_fn fn, void *arg) {
+void im_parallel_tasks(int threads, int64_t n, im_range_fn fn, void *arg)
+{
 #ifdef IM_HAVE_OPENMP
     if (threads > 1 && n > 1) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)

@@ -31,39 +31,62 @@
  *     ... scale(call->isa)(x, n, s);
  * void functions only. */
 #if IM_X86
-#define IM_CLONES(name, params, args)                                                          \
-    static void name##_base params { name##_body args; }                                       \
-    IM_TARGET_AVX2 static void name##_avx2 params { name##_body args; }                        \
-    IM_TARGET_AVX512 static void name##_avx512 params { name##_body args; }                    \
-    typedef void(*name##_fn) params;                                                           \
-    static inline name##_fn name(im_isa isa) {                                                 \
+#define IM_CLONES(name, params, args)                                                                 \
+    static void name##_base params                                                                    \
+    {                                                                                                 \
+        name##_body args;                                                                             \
+    }                                                                                                 \
+    IM_TARGET_AVX2 static void name##_avx2 params                                                     \
+    {                                                                                                 \
+        name##_body args;                                                                             \
+    }                                                                                                 \
+    IM_TARGET_AVX512 static void name##_avx512 params                                                 \
+    {                                                                                                 \
+        name##_body args;                                                                             \
+    }                                                                                                 \
+    typedef void(*name##_fn) params;                                                                  \
+    static inline name##_fn name(im_isa isa)                                                          \
+    {                                                                                                 \
         return isa >= IM_ISA_AVX512 ? name##_avx512 : isa >= IM_ISA_AVX2 ? name##_avx2 : name##_base; \
     }
 #else
-#define IM_CLONES(name, params, args)                    \
-    static void name##_base params { name##_body args; } \
-    typedef void(*name##_fn) params;                     \
-    static inline name##_fn name(im_isa isa) { (void)isa; return name##_base; }
+#define IM_CLONES(name, params, args)        \
+    static void name##_base params           \
+    {                                        \
+        name##_body args;                    \
+    }                                        \
+    typedef void(*name##_fn) params;         \
+    static inline name##_fn name(im_isa isa) \
+    {                                        \
+        (void)isa;                           \
+        return name##_base;                  \
+    }
 #endif
 
 /* ---- number formats ---------------------------------------------------------------------------------------------------- */
 
-static inline float im_bits_f32(uint32_t u) {
+static inline float im_bits_f32(uint32_t u)
+{
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
 }
 
-static inline uint32_t im_f32_bits(float f) {
+static inline uint32_t im_f32_bits(float f)
+{
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float im_bf16_f32(uint16_t b) { return im_bits_f32((uint32_t)b << 16); }
+static inline float im_bf16_f32(uint16_t b)
+{
+    return im_bits_f32((uint32_t)b << 16);
+}
 
 /* Round to nearest, ties to even; a NaN stays a NaN (made quiet, sign and upper payload kept). */
-static inline uint16_t im_f32_bf16(float f) {
+static inline uint16_t im_f32_bf16(float f)
+{
     uint32_t u = im_f32_bits(f);
     uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     uint32_t quiet = (u >> 16) | 0x40u;
@@ -74,7 +97,8 @@ float im_f16_f32(uint16_t h);
 uint16_t im_f32_f16(float f); /* round to nearest even; overflow to infinity */
 
 /* Element i of a tensor of type t as float / stored from float. t: fp32, bf16, fp16 or fp64. */
-static inline float im_load(im_dtype t, const void *p, int64_t i) {
+static inline float im_load(im_dtype t, const void *p, int64_t i)
+{
     switch (t) {
     case IM_F32: return ((const float *)p)[i];
     case IM_BF16: return im_bf16_f32(((const uint16_t *)p)[i]);
@@ -83,7 +107,8 @@ static inline float im_load(im_dtype t, const void *p, int64_t i) {
     }
 }
 
-static inline void im_store(im_dtype t, void *p, int64_t i, float f) {
+static inline void im_store(im_dtype t, void *p, int64_t i, float f)
+{
     switch (t) {
     case IM_F32: ((float *)p)[i] = f; break;
     case IM_BF16: ((uint16_t *)p)[i] = im_f32_bf16(f); break;
@@ -93,7 +118,8 @@ static inline void im_store(im_dtype t, void *p, int64_t i, float f) {
 }
 
 /* n elements next to each other, fp32 or bf16, to and from fp32. For use in always_inline bodies: they take the caller's instruction set. */
-IM_BODY void im_row_load(im_dtype t, const void *restrict p, int64_t n, float *restrict out) {
+IM_BODY void im_row_load(im_dtype t, const void *restrict p, int64_t n, float *restrict out)
+{
     if (t == IM_F32) {
         memcpy(out, p, (size_t)n * sizeof(float));
         return;
@@ -104,7 +130,8 @@ IM_BODY void im_row_load(im_dtype t, const void *restrict p, int64_t n, float *r
         out[i] = im_bf16_f32(b[i]);
 }
 
-IM_BODY void im_row_store(im_dtype t, const float *restrict in, int64_t n, void *restrict p) {
+IM_BODY void im_row_store(im_dtype t, const float *restrict in, int64_t n, void *restrict p)
+{
     if (t == IM_F32) {
         memcpy(p, in, (size_t)n * sizeof(float));
         return;

@@ -8,44 +8,73 @@
 #include <dnnl.h>
 
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t desc;             /* owned: destroyed */
+typedef dnnl_memory_desc_t desc; /* owned: destroyed */
 typedef const_dnnl_memory_desc_t desc_ref;
 
-static dnnl_status_t desc_make(desc *d, int ndim, const dnnl_dims_t shape, dnnl_data_type_t t, const dnnl_dims_t stride) {
+static dnnl_status_t desc_make(desc *d, int ndim, const dnnl_dims_t shape, dnnl_data_type_t t, const dnnl_dims_t stride)
+{
     return dnnl_memory_desc_create_with_strides(d, ndim, shape, t, stride);
 }
-static void desc_drop(desc d) { dnnl_memory_desc_destroy(d); }
-static desc_ref desc_get(const desc *d) { return *d; }
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias, desc_ref c, const_dnnl_primitive_attr_t attr) {
+static void desc_drop(desc d)
+{
+    dnnl_memory_desc_destroy(d);
+}
+static desc_ref desc_get(const desc *d)
+{
+    return *d;
+}
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias, desc_ref c,
+                                 const_dnnl_primitive_attr_t attr)
+{
     return dnnl_matmul_primitive_desc_create(out, engine, a, b, bias, c, attr);
 }
-static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef); }
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
 #else
 typedef dnnl_memory_desc_t desc;
 typedef const dnnl_memory_desc_t *desc_ref;
 
-static dnnl_status_t desc_make(desc *d, int ndim, const dnnl_dims_t shape, dnnl_data_type_t t, const dnnl_dims_t stride) {
+static dnnl_status_t desc_make(desc *d, int ndim, const dnnl_dims_t shape, dnnl_data_type_t t, const dnnl_dims_t stride)
+{
     return dnnl_memory_desc_init_by_strides(d, ndim, shape, t, stride);
 }
-static void desc_drop(desc d) { (void)d; }
-static desc_ref desc_get(const desc *d) { return d; }
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias, desc_ref c, const_dnnl_primitive_attr_t attr) {
+static void desc_drop(desc d)
+{
+    (void)d;
+}
+static desc_ref desc_get(const desc *d)
+{
+    return d;
+}
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias, desc_ref c,
+                                 const_dnnl_primitive_attr_t attr)
+{
     dnnl_matmul_desc_t d;
     dnnl_status_t st = dnnl_matmul_desc_init(&d, a, b, bias, c);
     return st == dnnl_success ? dnnl_primitive_desc_create(out, &d, attr, engine, NULL) : st;
 }
-static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
 #endif
 
-bool im_gemm_available(void) { return true; }
+bool im_gemm_available(void)
+{
+    return true;
+}
 
-const char *im_gemm_library(char *buf, size_t n) {
+const char *im_gemm_library(char *buf, size_t n)
+{
     const dnnl_version_t *v = dnnl_version();
     snprintf(buf, n, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
     return buf;
 }
 
-im_isa im_gemm_isa(void) {
+im_isa im_gemm_isa(void)
+{
     static const struct {
         unsigned bits;
         im_isa isa;
@@ -60,13 +89,15 @@ im_isa im_gemm_isa(void) {
     return IM_ISA_BASE;
 }
 
-static im_status failed(im_context *ctx, const char *what, dnnl_status_t st) {
+static im_status failed(im_context *ctx, const char *what, dnnl_status_t st)
+{
     char library[32];
     return im_fail(ctx, st == dnnl_out_of_memory ? IM_ERR_NOMEM : IM_ERR_INTERNAL, "%s: %s failed with code %d",
                    im_gemm_library(library, sizeof library), what, (int)st);
 }
 
-im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c, int64_t ldc) {
+im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c, int64_t ldc)
+{
     dnnl_status_t st = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', M, N, K, 1.0f, a.p, a.ld, b.p, b.ld, beta, c, ldc);
     return st == dnnl_success ? IM_OK : failed(ctx, "dnnl_sgemm", st);
 }
@@ -88,7 +119,8 @@ struct im_gemm_primitive {
 static const int arg_of[SLOTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD};
 
 /* The view as a descriptor of ndim dims: a bias (N) becomes (1,..,N). */
-static dnnl_status_t desc_of(const im_view *v, int ndim, desc *out) {
+static dnnl_status_t desc_of(const im_view *v, int ndim, desc *out)
+{
     dnnl_dims_t shape = {0}, stride = {0};
     int lead = ndim - v->ndim;
     for (int d = 0; d < ndim; d++) {
@@ -107,7 +139,8 @@ static dnnl_status_t desc_of(const im_view *v, int ndim, desc *out) {
 }
 
 /* Attributes: scratch is ours; accumulation is a sum after the product. */
-static dnnl_status_t attr_make(bool accumulate, dnnl_primitive_attr_t *out) {
+static dnnl_status_t attr_make(bool accumulate, dnnl_primitive_attr_t *out)
+{
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t ops = NULL;
     dnnl_status_t st = dnnl_primitive_attr_create(&attr);
@@ -132,7 +165,8 @@ static dnnl_status_t attr_make(bool accumulate, dnnl_primitive_attr_t *out) {
 }
 
 /* Fills g->pd; dnnl_unimplemented when there is no implementation. */
-static dnnl_status_t find_implementation(im_gemm_primitive *g, const desc *d, bool bias, bool accumulate) {
+static dnnl_status_t find_implementation(im_gemm_primitive *g, const desc *d, bool bias, bool accumulate)
+{
     dnnl_primitive_attr_t attr;
     dnnl_status_t st = attr_make(accumulate, &attr);
     if (st != dnnl_success)
@@ -142,7 +176,8 @@ static dnnl_status_t find_implementation(im_gemm_primitive *g, const desc *d, bo
     return st;
 }
 
-static dnnl_status_t make_memories(im_gemm_primitive *g, const desc *d, bool bias) {
+static dnnl_status_t make_memories(im_gemm_primitive *g, const desc *d, bool bias)
+{
     for (int i = 0; i < 4; i++) {
         if (i == 3 && !bias)
             continue;
@@ -155,7 +190,8 @@ static dnnl_status_t make_memories(im_gemm_primitive *g, const desc *d, bool bia
     return g->scratch > 0 ? dnnl_memory_create(&g->memory[4], scratch, g->engine, DNNL_MEMORY_NONE) : dnnl_success;
 }
 
-static dnnl_status_t build(im_gemm_primitive *g, const im_op_args *a, const desc *d, bool bias) {
+static dnnl_status_t build(im_gemm_primitive *g, const im_op_args *a, const desc *d, bool bias)
+{
     dnnl_status_t st = find_implementation(g, d, bias, a->i[0] != 0);
     if (st == dnnl_success)
         st = dnnl_primitive_create(&g->primitive, g->pd);
@@ -166,7 +202,8 @@ static dnnl_status_t build(im_gemm_primitive *g, const im_op_args *a, const desc
     return st;
 }
 
-im_status im_gemm_primitive_create(im_context *ctx, const im_op_args *a, im_gemm_primitive **out) {
+im_status im_gemm_primitive_create(im_context *ctx, const im_op_args *a, im_gemm_primitive **out)
+{
     bool bias = im_op_has(a, 3);
     desc d[4];
     int made = 0;
@@ -194,10 +231,17 @@ im_status im_gemm_primitive_create(im_context *ctx, const im_op_args *a, im_gemm
     return IM_OK;
 }
 
-size_t im_gemm_primitive_scratch(const im_gemm_primitive *g) { return g->scratch; }
-const char *im_gemm_primitive_info(const im_gemm_primitive *g) { return g->info; }
+size_t im_gemm_primitive_scratch(const im_gemm_primitive *g)
+{
+    return g->scratch;
+}
+const char *im_gemm_primitive_info(const im_gemm_primitive *g)
+{
+    return g->info;
+}
 
-im_status im_gemm_primitive_run(im_context *ctx, im_gemm_primitive *g, void *const *p, int np, void *scratch) {
+im_status im_gemm_primitive_run(im_context *ctx, im_gemm_primitive *g, void *const *p, int np, void *scratch)
+{
     dnnl_exec_arg_t arg[SLOTS];
     int n = 0;
     for (int i = 0; i < SLOTS; i++) {
@@ -215,7 +259,8 @@ im_status im_gemm_primitive_run(im_context *ctx, im_gemm_primitive *g, void *con
     return st == dnnl_success ? IM_OK : failed(ctx, "a matmul primitive", st);
 }
 
-void im_gemm_primitive_destroy(im_gemm_primitive *g) {
+void im_gemm_primitive_destroy(im_gemm_primitive *g)
+{
     if (g == NULL)
         return;
     for (int i = 0; i < SLOTS; i++)
@@ -234,41 +279,56 @@ void im_gemm_primitive_destroy(im_gemm_primitive *g) {
 
 #else
 
-bool im_gemm_available(void) { return false; }
+bool im_gemm_available(void)
+{
+    return false;
+}
 
-const char *im_gemm_library(char *buf, size_t n) {
+const char *im_gemm_library(char *buf, size_t n)
+{
     snprintf(buf, n, "none");
     return buf;
 }
 
-im_isa im_gemm_isa(void) { return IM_ISA_AMX; }
+im_isa im_gemm_isa(void)
+{
+    return IM_ISA_AMX;
+}
 
-im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c, int64_t ldc) {
+im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c, int64_t ldc)
+{
     (void)M, (void)N, (void)K, (void)a, (void)b, (void)beta, (void)c, (void)ldc;
     return im_fail(ctx, IM_ERR_UNSUPPORTED, "matmul: this build has no oneDNN");
 }
 
-im_status im_gemm_primitive_create(im_context *ctx, const im_op_args *a, im_gemm_primitive **out) {
+im_status im_gemm_primitive_create(im_context *ctx, const im_op_args *a, im_gemm_primitive **out)
+{
     (void)ctx, (void)a;
     *out = NULL;
     return IM_OK;
 }
 
-size_t im_gemm_primitive_scratch(const im_gemm_primitive *g) {
+size_t im_gemm_primitive_scratch(const im_gemm_primitive *g)
+{
     (void)g;
     return 0;
 }
 
-const char *im_gemm_primitive_info(const im_gemm_primitive *g) {
+const char *im_gemm_primitive_info(const im_gemm_primitive *g)
+{
     (void)g;
     return "none";
 }
 
-im_status im_gemm_primitive_run(im_context *ctx, im_gemm_primitive *g, void *const *p, int np, void *scratch) {
+im_status im_gemm_primitive_run(im_context *ctx, im_gemm_primitive *g, void *const *p, int np, void *scratch)
+{
     (void)g, (void)p, (void)np, (void)scratch;
     return im_fail(ctx, IM_ERR_UNSUPPORTED, "matmul: this build has no oneDNN");
 }
 
-void im_gemm_primitive_destroy(im_gemm_primitive *g) { (void)g; }
+void im_gemm_primitive_destroy(im_gemm_primitive *g)
+{
+    (void)g;
+}
 
 #endif

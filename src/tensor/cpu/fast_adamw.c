@@ -13,15 +13,16 @@ typedef struct adamw_step {
     float scale, keep /* 1 - lr*decay */, beta1c /* 1 - beta1 */, beta2, beta2c, rate /* lr / (1 - beta1^t) */, inv_c2 /* 1/sqrt(1 - beta2^t) */, eps;
 } adamw_step;
 
-#define ADAMW_ELEMENT(weight)                                \
-    float g = grad[i] * s.scale;                             \
-    float mi = m[i] + (g - m[i]) * s.beta1c;                 \
-    float vi = v[i] * s.beta2 + s.beta2c * g * g;            \
-    m[i] = mi;                                               \
-    v[i] = vi;                                               \
-    float w = (weight) * s.keep - s.rate * (mi / (sqrtf(vi) * s.inv_c2 + s.eps));
+#define ADAMW_ELEMENT(weight)                     \
+    float g = grad[i] * s.scale;                  \
+    float mi = m[i] + (g - m[i]) * s.beta1c;      \
+    float vi = v[i] * s.beta2 + s.beta2c * g * g; \
+    m[i] = mi;                                    \
+    v[i] = vi;                                    \
+    float w = (weight)*s.keep - s.rate * (mi / (sqrtf(vi) * s.inv_c2 + s.eps));
 
-IM_BODY void adamw_f32_body(float *restrict weight, float *restrict m, float *restrict v, const float *restrict grad, int64_t n, adamw_step s) {
+IM_BODY void adamw_f32_body(float *restrict weight, float *restrict m, float *restrict v, const float *restrict grad, int64_t n, adamw_step s)
+{
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         ADAMW_ELEMENT(weight[i])
@@ -32,7 +33,8 @@ IM_CLONES(adamw_f32, (float *restrict weight, float *restrict m, float *restrict
           (weight, m, v, grad, n, s))
 
 IM_BODY void adamw_bf16_body(uint16_t *restrict weight, float *restrict master, float *restrict m, float *restrict v, const float *restrict grad,
-                             int64_t n, adamw_step s) {
+                             int64_t n, adamw_step s)
+{
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         ADAMW_ELEMENT(master[i])
@@ -41,7 +43,8 @@ IM_BODY void adamw_bf16_body(uint16_t *restrict weight, float *restrict master, 
     }
 }
 IM_CLONES(adamw_bf16,
-          (uint16_t *restrict weight, float *restrict master, float *restrict m, float *restrict v, const float *restrict grad, int64_t n, adamw_step s),
+          (uint16_t *restrict weight, float *restrict master, float *restrict m, float *restrict v, const float *restrict grad, int64_t n,
+           adamw_step s),
           (weight, master, m, v, grad, n, s))
 
 typedef struct adamw_job {
@@ -49,7 +52,8 @@ typedef struct adamw_job {
     adamw_step s;
 } adamw_job;
 
-static void adamw_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     const adamw_job *j = arg;
     const im_kernel_call *c = j->c;
     float *m = (float *)c->p[2] + begin, *v = (float *)c->p[3] + begin;
@@ -61,7 +65,8 @@ static void adamw_range(void *arg, int64_t begin, int64_t end, int thread) {
         adamw_bf16(c->isa)((uint16_t *)c->p[0] + begin, (float *)c->p[1] + begin, m, v, grad, end - begin, j->s);
 }
 
-im_status im_fast_adamw(const im_kernel_call *c) {
+im_status im_fast_adamw(const im_kernel_call *c)
+{
     const double *clip = c->p[5], *hyper = c->p[6], *f = c->args->f;
     if (clip[IM_CLIP_FINITE] == 0.0)
         return IM_OK;

@@ -5,7 +5,10 @@
 
 enum { GRAIN = 16384 }; /* elements below which a second thread costs more than it brings */
 
-static im_dtype type_of(const im_kernel_call *c, int i) { return (im_dtype)c->args->v[i].dtype; }
+static im_dtype type_of(const im_kernel_call *c, int i)
+{
+    return (im_dtype)c->args->v[i].dtype;
+}
 
 /* ---- shapes: dims of size 1 dropped, dims merged that lie behind each other in every view ---------------------------------- */
 
@@ -14,12 +17,13 @@ typedef struct runs {
     int ndim;         /* outer dims, 0..3 */
     int64_t shape[4]; /* of the outer dims */
     int64_t stride[3][4];
-    int64_t count;    /* product of the outer dims */
-    int64_t len;      /* inner length */
-    int64_t step[3];  /* inner strides */
+    int64_t count;   /* product of the outer dims */
+    int64_t len;     /* inner length */
+    int64_t step[3]; /* inner strides */
 } runs;
 
-static runs runs_of(const im_view *const *v, int n) {
+static runs runs_of(const im_view *const *v, int n)
+{
     runs r = {.n = n, .count = 1, .len = 1};
     int64_t shape[4], stride[3][4];
     int ndim = 0;
@@ -53,7 +57,8 @@ static runs runs_of(const im_view *const *v, int n) {
 }
 
 /* Element offset of run j in view i. */
-static int64_t run_offset(const runs *r, int i, int64_t j) {
+static int64_t run_offset(const runs *r, int i, int64_t j)
+{
     int64_t offset = 0;
     for (int d = r->ndim - 1; d >= 0; d--) {
         offset += j % r->shape[d] * r->stride[i][d];
@@ -69,7 +74,8 @@ typedef struct job {
 } job;
 typedef void (*piece_fn)(const job *j, const int64_t *offset, int64_t n);
 
-static void pieces(const job *j, int64_t begin, int64_t end, piece_fn fn) {
+static void pieces(const job *j, int64_t begin, int64_t end, piece_fn fn)
+{
     const runs *r = &j->r;
     for (int64_t at = begin; at < end;) {
         int64_t row = at / r->len, col = at % r->len, n = r->len - col;
@@ -85,14 +91,15 @@ static void pieces(const job *j, int64_t begin, int64_t end, piece_fn fn) {
 
 /* ---- fill ---------------------------------------------------------------------------------------------------------------- */
 
-#define FILL(type)                                                        \
-    do {                                                                  \
+#define FILL(type)                                                          \
+    do {                                                                    \
         type *p = (type *)c->p[0] + offset[0], value = (type)c->args->f[0]; \
-        for (int64_t i = 0; i < n; i++)                                   \
-            p[i * step] = value;                                          \
+        for (int64_t i = 0; i < n; i++)                                     \
+            p[i * step] = value;                                            \
     } while (0)
 
-static void fill_piece(const job *j, const int64_t *offset, int64_t n) {
+static void fill_piece(const job *j, const int64_t *offset, int64_t n)
+{
     const im_kernel_call *c = j->c;
     int64_t step = j->r.step[0];
     im_dtype t = type_of(c, 0);
@@ -116,12 +123,14 @@ static void fill_piece(const job *j, const int64_t *offset, int64_t n) {
     }
 }
 
-static void fill_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void fill_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     (void)thread;
     pieces(arg, begin, end, fill_piece);
 }
 
-im_status im_fast_fill(const im_kernel_call *c) {
+im_status im_fast_fill(const im_kernel_call *c)
+{
     const im_view *v[1] = {&c->args->v[0]};
     job j = {.c = c, .r = runs_of(v, 1)};
     im_parallel_ranges(c->threads, im_view_count(v[0]), GRAIN, 64, fill_range, &j);
@@ -130,15 +139,28 @@ im_status im_fast_fill(const im_kernel_call *c) {
 
 /* ---- copy ---------------------------------------------------------------------------------------------------------------- */
 
-IM_BODY void widen_body(const uint16_t *restrict in, float *restrict out, int64_t n) { im_row_load(IM_BF16, in, n, out); }
+IM_BODY void widen_body(const uint16_t *restrict in, float *restrict out, int64_t n)
+{
+    im_row_load(IM_BF16, in, n, out);
+}
 IM_CLONES(widen, (const uint16_t *restrict in, float *restrict out, int64_t n), (in, out, n))
-IM_BODY void narrow_body(const float *restrict in, uint16_t *restrict out, int64_t n) { im_row_store(IM_BF16, in, n, out); }
+IM_BODY void narrow_body(const float *restrict in, uint16_t *restrict out, int64_t n)
+{
+    im_row_store(IM_BF16, in, n, out);
+}
 IM_CLONES(narrow, (const float *restrict in, uint16_t *restrict out, int64_t n), (in, out, n))
 
-void im_bf16_widen(im_isa isa, const uint16_t *in, float *out, int64_t n) { widen(isa)(in, out, n); }
-void im_bf16_narrow(im_isa isa, const float *in, uint16_t *out, int64_t n) { narrow(isa)(in, out, n); }
+void im_bf16_widen(im_isa isa, const uint16_t *in, float *out, int64_t n)
+{
+    widen(isa)(in, out, n);
+}
+void im_bf16_narrow(im_isa isa, const float *in, uint16_t *out, int64_t n)
+{
+    narrow(isa)(in, out, n);
+}
 
-static void copy_strided(size_t size, const char *in, int64_t si, char *out, int64_t so, int64_t n) {
+static void copy_strided(size_t size, const char *in, int64_t si, char *out, int64_t so, int64_t n)
+{
     switch (size) {
     case 2:
         for (int64_t i = 0; i < n; i++)
@@ -154,7 +176,8 @@ static void copy_strided(size_t size, const char *in, int64_t si, char *out, int
     }
 }
 
-static void copy_piece(const job *j, const int64_t *offset, int64_t n) {
+static void copy_piece(const job *j, const int64_t *offset, int64_t n)
+{
     const im_kernel_call *c = j->c;
     im_dtype from = type_of(c, 0), to = type_of(c, 1);
     size_t size = im_dtype_size(from);
@@ -174,12 +197,14 @@ static void copy_piece(const job *j, const int64_t *offset, int64_t n) {
             im_store(to, out, i * so, im_load(from, in, i * si));
 }
 
-static void copy_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     (void)thread;
     pieces(arg, begin, end, copy_piece);
 }
 
-im_status im_fast_copy(const im_kernel_call *c) {
+im_status im_fast_copy(const im_kernel_call *c)
+{
     const im_view *v[2] = {&c->args->v[0], &c->args->v[1]};
     job j = {.c = c, .r = runs_of(v, 2)};
     im_parallel_ranges(c->threads, im_view_count(v[0]), GRAIN, 64, copy_range, &j);
@@ -189,21 +214,24 @@ im_status im_fast_copy(const im_kernel_call *c) {
 /* ---- add ----------------------------------------------------------------------------------------------------------------- */
 
 /* out may be a or b: the same index is read before it is written, so vectors are fine. */
-IM_BODY void add_f32_body(const float *a, const float *b, float *out, int64_t n) {
+IM_BODY void add_f32_body(const float *a, const float *b, float *out, int64_t n)
+{
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = a[i] + b[i];
 }
 IM_CLONES(add_f32, (const float *a, const float *b, float *out, int64_t n), (a, b, out, n))
 
-IM_BODY void add_bf16_body(const uint16_t *a, const uint16_t *b, uint16_t *out, int64_t n) {
+IM_BODY void add_bf16_body(const uint16_t *a, const uint16_t *b, uint16_t *out, int64_t n)
+{
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         out[i] = im_f32_bf16(im_bf16_f32(a[i]) + im_bf16_f32(b[i]));
 }
 IM_CLONES(add_bf16, (const uint16_t *a, const uint16_t *b, uint16_t *out, int64_t n), (a, b, out, n))
 
-static void add_piece(const job *j, const int64_t *offset, int64_t n) {
+static void add_piece(const job *j, const int64_t *offset, int64_t n)
+{
     const im_kernel_call *c = j->c;
     const int64_t *step = j->r.step;
     im_dtype t = type_of(c, 0);
@@ -214,15 +242,18 @@ static void add_piece(const job *j, const int64_t *offset, int64_t n) {
         add_bf16(c->isa)((const uint16_t *)c->p[0] + offset[0], (const uint16_t *)c->p[1] + offset[1], (uint16_t *)c->p[2] + offset[2], n);
     else
         for (int64_t i = 0; i < n; i++)
-            im_store(t, c->p[2], offset[2] + i * step[2], im_load(t, c->p[0], offset[0] + i * step[0]) + im_load(t, c->p[1], offset[1] + i * step[1]));
+            im_store(t, c->p[2], offset[2] + i * step[2],
+                     im_load(t, c->p[0], offset[0] + i * step[0]) + im_load(t, c->p[1], offset[1] + i * step[1]));
 }
 
-static void add_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void add_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     (void)thread;
     pieces(arg, begin, end, add_piece);
 }
 
-im_status im_fast_add(const im_kernel_call *c) {
+im_status im_fast_add(const im_kernel_call *c)
+{
     const im_view *v[3] = {&c->args->v[0], &c->args->v[1], &c->args->v[2]};
     job j = {.c = c, .r = runs_of(v, 3)};
     im_parallel_ranges(c->threads, im_view_count(v[0]), GRAIN, 64, add_range, &j);
@@ -235,7 +266,8 @@ im_status im_fast_add(const im_kernel_call *c) {
  * column is summed in one order whatever the threads. */
 enum { COLSUM_COLS = 512, COLSUM_ROWS = 8 };
 
-IM_BODY void colsum_body(im_dtype t, const void *x, int64_t rows, int64_t stride, int64_t cols, bool acc, float *out) {
+IM_BODY void colsum_body(im_dtype t, const void *x, int64_t rows, int64_t stride, int64_t cols, bool acc, float *out)
+{
     double sum[COLSUM_COLS] = {0.0};
     float part[COLSUM_COLS], row[COLSUM_COLS];
     for (int64_t i = 0; i < rows; i += COLSUM_ROWS) {
@@ -260,18 +292,21 @@ IM_BODY void colsum_body(im_dtype t, const void *x, int64_t rows, int64_t stride
 }
 IM_CLONES(colsum, (im_dtype t, const void *x, int64_t rows, int64_t stride, int64_t cols, bool acc, float *out), (t, x, rows, stride, cols, acc, out))
 
-static void colsum_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void colsum_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     const im_kernel_call *c = arg;
     const im_view *x = &c->args->v[0];
     im_dtype t = type_of(c, 0);
     (void)thread;
     for (int64_t at = begin; at < end; at += COLSUM_COLS) {
         int64_t cols = end - at < COLSUM_COLS ? end - at : COLSUM_COLS;
-        colsum(c->isa)(t, (const char *)c->p[0] + (size_t)at * im_dtype_size(t), x->shape[0], x->stride[0], cols, c->args->i[0] != 0, (float *)c->p[1] + at);
+        colsum(c->isa)(t, (const char *)c->p[0] + (size_t)at * im_dtype_size(t), x->shape[0], x->stride[0], cols, c->args->i[0] != 0,
+                       (float *)c->p[1] + at);
     }
 }
 
-im_status im_fast_colsum(const im_kernel_call *c) {
+im_status im_fast_colsum(const im_kernel_call *c)
+{
     const im_view *x = &c->args->v[0];
     int64_t grain = GRAIN / (x->shape[0] > 0 ? x->shape[0] : 1);
     im_parallel_ranges(c->threads, x->shape[1], grain, 16, colsum_range, (void *)c);
@@ -280,12 +315,14 @@ im_status im_fast_colsum(const im_kernel_call *c) {
 
 /* ---- sumsq --------------------------------------------------------------------------------------------------------------- */
 
-size_t im_fast_sumsq_workspace(const im_op_args *a, int threads) {
+size_t im_fast_sumsq_workspace(const im_op_args *a, int threads)
+{
     (void)threads;
     return (size_t)((im_view_count(&a->v[0]) + IM_SUMSQ_BLOCK - 1) / IM_SUMSQ_BLOCK) * sizeof(double);
 }
 
-IM_BODY void square_body(const float *restrict x, int64_t n, double *out) {
+IM_BODY void square_body(const float *restrict x, int64_t n, double *out)
+{
     double lane[32] = {0.0};
     int64_t i = 0;
     for (; i + 32 <= n; i += 32) {
@@ -302,7 +339,8 @@ IM_BODY void square_body(const float *restrict x, int64_t n, double *out) {
 }
 IM_CLONES(square, (const float *restrict x, int64_t n, double *out), (x, n, out))
 
-static void sumsq_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void sumsq_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     const im_kernel_call *c = arg;
     int64_t n = im_view_count(&c->args->v[0]);
     (void)thread;
@@ -312,7 +350,8 @@ static void sumsq_range(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-im_status im_fast_sumsq(const im_kernel_call *c) {
+im_status im_fast_sumsq(const im_kernel_call *c)
+{
     int64_t blocks = (im_view_count(&c->args->v[0]) + IM_SUMSQ_BLOCK - 1) / IM_SUMSQ_BLOCK;
     double *out = c->p[1], total = 0.0;
     im_parallel_ranges(c->threads, blocks, 1, 1, sumsq_range, (void *)c);
@@ -326,7 +365,8 @@ im_status im_fast_sumsq(const im_kernel_call *c) {
 
 enum { FINITE_BLOCK = 4096 };
 
-IM_BODY void any_bad_f32_body(const uint32_t *x, int64_t n, uint32_t *bad) {
+IM_BODY void any_bad_f32_body(const uint32_t *x, int64_t n, uint32_t *bad)
+{
     uint32_t any = 0;
 #pragma omp simd reduction(| : any)
     for (int64_t i = 0; i < n; i++)
@@ -335,7 +375,8 @@ IM_BODY void any_bad_f32_body(const uint32_t *x, int64_t n, uint32_t *bad) {
 }
 IM_CLONES(any_bad_f32, (const uint32_t *x, int64_t n, uint32_t *bad), (x, n, bad))
 
-IM_BODY void any_bad_bf16_body(const uint16_t *x, int64_t n, uint32_t *bad) {
+IM_BODY void any_bad_bf16_body(const uint16_t *x, int64_t n, uint32_t *bad)
+{
     uint16_t any = 0;
 #pragma omp simd reduction(| : any)
     for (int64_t i = 0; i < n; i++)
@@ -349,14 +390,19 @@ typedef struct finite_job {
     int64_t *first; /* per thread, in scratch */
 } finite_job;
 
-size_t im_fast_finite_workspace(const im_op_args *a, int threads) {
+size_t im_fast_finite_workspace(const im_op_args *a, int threads)
+{
     (void)a;
     return (size_t)threads * sizeof(int64_t);
 }
 
-static double value_at(im_dtype t, const void *x, int64_t i) { return t == IM_F64 ? ((const double *)x)[i] : (double)im_load(t, x, i); }
+static double value_at(im_dtype t, const void *x, int64_t i)
+{
+    return t == IM_F64 ? ((const double *)x)[i] : (double)im_load(t, x, i);
+}
 
-static void finite_range(void *arg, int64_t begin, int64_t end, int thread) {
+static void finite_range(void *arg, int64_t begin, int64_t end, int thread)
+{
     const finite_job *j = arg;
     const im_kernel_call *c = j->c;
     im_dtype t = type_of(c, 0);
@@ -375,7 +421,8 @@ static void finite_range(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-im_status im_fast_finite(const im_kernel_call *c) {
+im_status im_fast_finite(const im_kernel_call *c)
+{
     finite_job j = {.c = c, .first = c->scratch};
     for (int t = 0; t < c->threads; t++)
         j.first[t] = -1;

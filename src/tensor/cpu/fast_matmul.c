@@ -17,7 +17,8 @@ typedef struct matrix {
     bool transposed;
 } matrix;
 
-static bool matrix_of(const im_view *v, matrix *out) {
+static bool matrix_of(const im_view *v, matrix *out)
+{
     int d = v->ndim - 2;
     int64_t R = v->shape[d], C = v->shape[d + 1], sr = v->stride[d], sc = v->stride[d + 1];
     if ((C <= 1 || sc == 1) && (R <= 1 || sr >= C)) {
@@ -37,7 +38,8 @@ typedef struct shapes {
     int64_t step[3]; /* elements from one matrix of the batch to the next */
 } shapes;
 
-static bool shapes_of(const im_op_args *args, shapes *s) {
+static bool shapes_of(const im_op_args *args, shapes *s)
+{
     const im_view *a = &args->v[0];
     bool batched = a->ndim == 3;
     if (!matrix_of(&args->v[0], &s->a) || !matrix_of(&args->v[1], &s->b) || !matrix_of(&args->v[2], &s->c) || s->c.transposed)
@@ -62,7 +64,8 @@ typedef struct start {
     bool accumulate;
 } start;
 
-static void start_rows(void *arg, int64_t begin, int64_t end, int thread) {
+static void start_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
     const start *s = arg;
     (void)thread;
     for (int64_t m = begin; m < end; m++) {
@@ -80,7 +83,8 @@ static void start_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* Puts into c what the product is added to, and tells the beta of the first product. */
-static float start_c(const im_kernel_call *call, float *c, int64_t ldc, int64_t M, int64_t n0, int64_t N, int64_t K) {
+static float start_c(const im_kernel_call *call, float *c, int64_t ldc, int64_t M, int64_t n0, int64_t N, int64_t K)
+{
     bool accumulate = call->args->i[0] != 0, has_bias = call->np > 3 && call->p[3] != NULL;
     if (!has_bias && (accumulate || K > 0))
         return accumulate ? 1.0f : 0.0f;
@@ -95,7 +99,8 @@ static float start_c(const im_kernel_call *call, float *c, int64_t ldc, int64_t 
 
 /* ---- fp32 ---------------------------------------------------------------------------------------------------------------- */
 
-static im_status multiply_f32(const im_kernel_call *call, const shapes *s) {
+static im_status multiply_f32(const im_kernel_call *call, const shapes *s)
+{
     for (int64_t g = 0; g < s->batch; g++) {
         im_gemm_matrix a = {(const float *)call->p[0] + g * s->step[0], s->a.ld, s->a.transposed};
         im_gemm_matrix b = {(const float *)call->p[1] + g * s->step[1], s->b.ld, s->b.transposed};
@@ -110,12 +115,14 @@ static im_status multiply_f32(const im_kernel_call *call, const shapes *s) {
 /* ---- bf16 by panels ------------------------------------------------------------------------------------------------------ */
 
 /* A size cut into equal panels of at most PANEL, rounded up to whole vectors. */
-static int64_t panel_of(int64_t n) {
+static int64_t panel_of(int64_t n)
+{
     int64_t parts = (n + PANEL - 1) / PANEL;
     return parts <= 1 ? n : ((n + parts - 1) / parts + 15) / 16 * 16;
 }
 
-static size_t panel_floats(const im_op_args *args, size_t *a, size_t *b, size_t *c) {
+static size_t panel_floats(const im_op_args *args, size_t *a, size_t *b, size_t *c)
+{
     int d = args->v[0].ndim - 2;
     size_t M = (size_t)panel_of(args->v[0].shape[d]), K = (size_t)panel_of(args->v[0].shape[d + 1]), N = (size_t)panel_of(args->v[1].shape[d + 1]);
     *a = (M * K + 15) / 16 * 16;
@@ -125,12 +132,14 @@ static size_t panel_floats(const im_op_args *args, size_t *a, size_t *b, size_t 
 }
 
 /* The primitive's scratch grows with the team and, for long sums, with K. */
-static size_t primitive_bound(const im_op_args *args, int threads) {
+static size_t primitive_bound(const im_op_args *args, int threads)
+{
     int d = args->v[0].ndim - 2;
     return (size_t)threads * ((size_t)2 << 20) + (size_t)args->v[0].shape[d + 1] * 512;
 }
 
-size_t im_fast_matmul_workspace(const im_op_args *a, int threads) {
+size_t im_fast_matmul_workspace(const im_op_args *a, int threads)
+{
     if (a->v[0].dtype != IM_BF16)
         return 0;
     size_t pa, pb, pc, panels = panel_floats(a, &pa, &pb, &pc) * sizeof(float), primitive = primitive_bound(a, threads);
@@ -145,7 +154,8 @@ typedef struct widen_job {
     int64_t len; /* of a stored row */
 } widen_job;
 
-static void widen_rows(void *arg, int64_t begin, int64_t end, int thread) {
+static void widen_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
     const widen_job *j = arg;
     (void)thread;
     for (int64_t r = begin; r < end; r++)
@@ -153,7 +163,9 @@ static void widen_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* Rows [r0, r0+R), columns [c0, c0+C) of m as fp32 in `out`, in the order in which they are stored. */
-static im_gemm_matrix widen_panel(const im_kernel_call *call, const uint16_t *p, const matrix *m, int64_t r0, int64_t R, int64_t c0, int64_t C, float *out) {
+static im_gemm_matrix widen_panel(const im_kernel_call *call, const uint16_t *p, const matrix *m, int64_t r0, int64_t R, int64_t c0, int64_t C,
+                                  float *out)
+{
     int64_t rows = m->transposed ? C : R, len = m->transposed ? R : C;
     widen_job j = {.isa = call->isa, .in = p + (m->transposed ? c0 * m->ld + r0 : r0 * m->ld + c0), .ld_in = m->ld, .out = out, .len = len};
     im_parallel_ranges(call->threads, rows, 1 + 16384 / (len + 1), 1, widen_rows, &j);
@@ -167,7 +179,8 @@ typedef struct narrow_job {
     int64_t ld_out, len;
 } narrow_job;
 
-static void narrow_rows(void *arg, int64_t begin, int64_t end, int thread) {
+static void narrow_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
     const narrow_job *j = arg;
     (void)thread;
     for (int64_t r = begin; r < end; r++)
@@ -175,7 +188,8 @@ static void narrow_rows(void *arg, int64_t begin, int64_t end, int thread) {
 }
 
 /* One panel of c: rows [m0, m0+M), columns [n0, n0+N). *a_is tells which panel of a is widened already (K panel, -1: none). */
-static im_status multiply_panel(const im_kernel_call *call, const shapes *s, int64_t g, int64_t m0, int64_t M, int64_t n0, int64_t N, int64_t *a_is) {
+static im_status multiply_panel(const im_kernel_call *call, const shapes *s, int64_t g, int64_t m0, int64_t M, int64_t n0, int64_t N, int64_t *a_is)
+{
     size_t na, nb, nc;
     panel_floats(call->args, &na, &nb, &nc);
     float *pa = call->scratch, *pb = pa + na, *pc = pb + nb;
@@ -200,7 +214,8 @@ static im_status multiply_panel(const im_kernel_call *call, const shapes *s, int
     return IM_OK;
 }
 
-static im_status multiply_bf16(const im_kernel_call *call, const shapes *s) {
+static im_status multiply_bf16(const im_kernel_call *call, const shapes *s)
+{
     int64_t mp = panel_of(s->M), np = panel_of(s->N);
     for (int64_t g = 0; g < s->batch; g++)
         for (int64_t m0 = 0; m0 < s->M; m0 += mp) {
@@ -215,7 +230,8 @@ static im_status multiply_bf16(const im_kernel_call *call, const shapes *s) {
 
 /* ---- kernel -------------------------------------------------------------------------------------------------------------- */
 
-im_status im_fast_matmul_prepare(const im_kernel_setup *setup, void **prepared) {
+im_status im_fast_matmul_prepare(const im_kernel_setup *setup, void **prepared)
+{
     const im_op_args *a = setup->args;
     shapes s;
     if (a->v[0].dtype != IM_BF16 || setup->isa < IM_ISA_AVX512_BF16 || !shapes_of(a, &s) || s.batch * s.M * s.N * s.K == 0)
@@ -231,9 +247,13 @@ im_status im_fast_matmul_prepare(const im_kernel_setup *setup, void **prepared) 
     return IM_OK;
 }
 
-void im_fast_matmul_destroy(void *prepared) { im_gemm_primitive_destroy(prepared); }
+void im_fast_matmul_destroy(void *prepared)
+{
+    im_gemm_primitive_destroy(prepared);
+}
 
-im_status im_fast_matmul(const im_kernel_call *c) {
+im_status im_fast_matmul(const im_kernel_call *c)
+{
     shapes s;
     if (!im_gemm_available() || !shapes_of(c->args, &s))
         return im_plain_matmul(c);

@@ -9,7 +9,7 @@
 
 bool im_gemm_available(void);
 const char *im_gemm_library(char *buf, size_t n); /* "oneDNN 2.6.3"; "none" */
-im_isa im_gemm_isa(void); /* the best set that the library is allowed to use on this machine; IM_ISA_AMX without library */
+im_isa im_gemm_isa(void);                         /* the best set that the library is allowed to use on this machine; IM_ISA_AMX without library */
 
 /* A row-major matrix of fp32, or its transpose: element (r,c) is at r*ld + c, transposed at r + c*ld. */
 typedef struct im_gemm_matrix {
@@ -20,7 +20,8 @@ typedef struct im_gemm_matrix {
 
 /* c(M,N) = a(M,K) b(K,N) + beta c; beta 0 never reads c. M, N, K >= 1; ld at least the length of a stored row. The team is the calling
  * thread's. Scratch is the library's own (it offers no other way). */
-im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c, int64_t ldc) IM_MUST_CHECK;
+im_status im_gemm_f32(im_context *ctx, int64_t M, int64_t N, int64_t K, im_gemm_matrix a, im_gemm_matrix b, float beta, float *c,
+                      int64_t ldc) IM_MUST_CHECK;
 
 /* A primitive made for one shape, with user scratch. Views as im_op_matmul's, all sizes >= 1. */
 typedef struct im_gemm_primitive im_gemm_primitive;

@@ -6,19 +6,22 @@
 #include <cpuid.h>
 #endif
 
-const char *im_isa_name(im_isa isa) {
+const char *im_isa_name(im_isa isa)
+{
     static const char *const names[IM_ISA_COUNT] = {"base", "avx2", "avx512", "avx512-bf16", "amx"};
     return isa < IM_ISA_COUNT ? names[isa] : "?";
 }
 
 #if IM_X86
-static uint64_t os_saved_state(void) {
+static uint64_t os_saved_state(void)
+{
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
 }
 
-static im_isa machine_isa(void) {
+static im_isa machine_isa(void)
+{
     unsigned a, b, c, d, a7, b7, c7, d7;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7))
         return IM_ISA_BASE;
@@ -38,10 +41,14 @@ static im_isa machine_isa(void) {
     return amx ? IM_ISA_AMX : IM_ISA_AVX512_BF16;
 }
 #else
-static im_isa machine_isa(void) { return IM_ISA_BASE; }
+static im_isa machine_isa(void)
+{
+    return IM_ISA_BASE;
+}
 #endif
 
-im_isa im_cpu_isa(void) {
+im_isa im_cpu_isa(void)
+{
     im_isa machine = machine_isa(), library = im_gemm_isa();
     return machine < library ? machine : library;
 }

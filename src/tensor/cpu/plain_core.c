@@ -3,11 +3,15 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/ops.h"
 
-static im_dtype type_of(const im_kernel_call *c, int i) { return (im_dtype)c->args->v[i].dtype; }
+static im_dtype type_of(const im_kernel_call *c, int i)
+{
+    return (im_dtype)c->args->v[i].dtype;
+}
 
 /* Calls fn(arg, offset in elements of each of n views) for every index of their common shape, in row-major order. */
 typedef void (*each_fn)(void *arg, const int64_t *offset);
-static void each(const im_view *const *v, int n, each_fn fn, void *arg) {
+static void each(const im_view *const *v, int n, each_fn fn, void *arg)
+{
     int ndim = v[0]->ndim;
     int64_t index[4] = {0};
     for (int64_t left = im_view_count(v[0]); left > 0; left--) {
@@ -21,7 +25,8 @@ static void each(const im_view *const *v, int n, each_fn fn, void *arg) {
     }
 }
 
-static void fill_one(void *arg, const int64_t *offset) {
+static void fill_one(void *arg, const int64_t *offset)
+{
     const im_kernel_call *c = arg;
     double f = c->args->f[0];
     void *p = c->p[0];
@@ -35,13 +40,15 @@ static void fill_one(void *arg, const int64_t *offset) {
     }
 }
 
-im_status im_plain_fill(const im_kernel_call *c) {
+im_status im_plain_fill(const im_kernel_call *c)
+{
     const im_view *v[1] = {&c->args->v[0]};
     each(v, 1, fill_one, (void *)c);
     return IM_OK;
 }
 
-static void copy_one(void *arg, const int64_t *offset) {
+static void copy_one(void *arg, const int64_t *offset)
+{
     const im_kernel_call *c = arg;
     im_dtype from = type_of(c, 0), to = type_of(c, 1);
     size_t size = im_dtype_size(from);
@@ -51,25 +58,29 @@ static void copy_one(void *arg, const int64_t *offset) {
         im_store(to, c->p[1], offset[1], im_load(from, c->p[0], offset[0]));
 }
 
-im_status im_plain_copy(const im_kernel_call *c) {
+im_status im_plain_copy(const im_kernel_call *c)
+{
     const im_view *v[2] = {&c->args->v[0], &c->args->v[1]};
     each(v, 2, copy_one, (void *)c);
     return IM_OK;
 }
 
-static void add_one(void *arg, const int64_t *offset) {
+static void add_one(void *arg, const int64_t *offset)
+{
     const im_kernel_call *c = arg;
     im_dtype t = type_of(c, 0);
     im_store(t, c->p[2], offset[2], im_load(t, c->p[0], offset[0]) + im_load(t, c->p[1], offset[1]));
 }
 
-im_status im_plain_add(const im_kernel_call *c) {
+im_status im_plain_add(const im_kernel_call *c)
+{
     const im_view *v[3] = {&c->args->v[0], &c->args->v[1], &c->args->v[2]};
     each(v, 3, add_one, (void *)c);
     return IM_OK;
 }
 
-im_status im_plain_matmul(const im_kernel_call *c) {
+im_status im_plain_matmul(const im_kernel_call *c)
+{
     const im_view *a = &c->args->v[0], *b = &c->args->v[1], *o = &c->args->v[2];
     im_dtype t = type_of(c, 0), to = type_of(c, 2);
     bool batched = a->ndim == 3, acc = c->args->i[0] != 0, bias = c->np > 3 && c->p[3] != NULL;
@@ -90,7 +101,8 @@ im_status im_plain_matmul(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_colsum(const im_kernel_call *c) {
+im_status im_plain_colsum(const im_kernel_call *c)
+{
     const im_view *x = &c->args->v[0];
     float *out = c->p[1];
     for (int64_t j = 0; j < x->shape[1]; j++) {
@@ -102,7 +114,8 @@ im_status im_plain_colsum(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_sumsq(const im_kernel_call *c) {
+im_status im_plain_sumsq(const im_kernel_call *c)
+{
     const float *x = c->p[0];
     int64_t n = im_view_count(&c->args->v[0]);
     double *out = c->p[1], total = 0.0;
@@ -117,7 +130,8 @@ im_status im_plain_sumsq(const im_kernel_call *c) {
 }
 
 /* torch.optim.AdamW, in its order: decay, then moments, then the step with both bias corrections. */
-im_status im_plain_adamw(const im_kernel_call *c) {
+im_status im_plain_adamw(const im_kernel_call *c)
+{
     const double *clip = c->p[5], *hyper = c->p[6];
     if (clip[IM_CLIP_FINITE] == 0.0)
         return IM_OK;
@@ -143,7 +157,8 @@ im_status im_plain_adamw(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_finite(const im_kernel_call *c) {
+im_status im_plain_finite(const im_kernel_call *c)
+{
     im_dtype t = type_of(c, 0);
     double *out = c->p[1];
     int64_t n = im_view_count(&c->args->v[0]);

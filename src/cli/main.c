@@ -15,6 +15,7 @@ static const im_cli_command *const commands[] = {
     &im_cli_data_command,
     &im_cli_model_command,
     &im_cli_checkpoint_command,
+    &im_cli_bench_command,
     NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };

@@ -12,7 +12,8 @@ typedef struct builder {
     im_context *ctx;
     im_program *p;
     cached *cache;
-    uint32_t ncache, cap_cache, cap_bound;
+    uint32_t ncache, cap_cache;
+    uint32_t *lowering; /* of each step: its place in the cache */
     bool *contributed; /* [nbucket]: the gradient has a contribution since the last reduction */
     bool *reduced;     /* [nbucket]: the shard has a contribution */
     bool loss_seen;
@@ -101,12 +102,12 @@ static im_lower_key key_of(builder *b, const im_step *s)
     return k;
 }
 
-static im_status lowering_of(builder *b, const im_step *s, const im_lowering **out)
+static im_status lowering_of(builder *b, const im_step *s, uint32_t *out)
 {
     im_lower_key key = key_of(b, s);
     for (uint32_t i = 0; i < b->ncache; i++)
         if (!memcmp(&b->cache[i].key, &key, sizeof key)) {
-            *out = &b->cache[i].lowering;
+            *out = i;
             return IM_OK;
         }
     void *cache = b->cache;
@@ -115,8 +116,7 @@ static im_status lowering_of(builder *b, const im_step *s, const im_lowering **o
     cached *c = &b->cache[b->ncache];
     c->key = key;
     IM_TRY(im_lower(b->ctx, b->p, &c->key, b->p->arena, &c->lowering));
-    b->ncache++;
-    *out = &c->lowering;
+    *out = b->ncache++;
     return IM_OK;
 }
 
@@ -185,9 +185,6 @@ static im_status bind_step(builder *b, uint32_t istep, const im_lowering *l)
 {
     im_program *p = b->p;
     for (uint32_t i = 0; i < l->nop; i++) {
-        void *bound = p->bound;
-        IM_TRY(grow(b, &bound, p->nbound, &b->cap_bound, sizeof *p->bound));
-        p->bound = bound;
         im_bound *x = &p->bound[p->nbound];
         *x = (im_bound){.op = &l->op[i], .step = istep};
         IM_TRY(patch_args(b, &p->step[istep], x));
@@ -205,6 +202,26 @@ static im_status bind_step(builder *b, uint32_t istep, const im_lowering *l)
         }
         p->nbound++;
     }
+    return IM_OK;
+}
+
+/* Lowers every step, then binds them into one array. */
+static im_status bind_steps(builder *b)
+{
+    im_program *p = b->p;
+    size_t nbound = 0;
+    b->lowering = IM_ARENA_NEW(p->arena, uint32_t, p->nstep + 1);
+    if (!b->lowering)
+        return im_fail(b->ctx, IM_ERR_NOMEM, "no memory for a program");
+    for (uint32_t i = 0; i < p->nstep; i++) {
+        IM_TRY(lowering_of(b, &p->step[i], &b->lowering[i]));
+        nbound += b->cache[b->lowering[i]].lowering.nop;
+    }
+    p->bound = IM_ARENA_NEW(p->arena, im_bound, nbound + 1);
+    if (!p->bound)
+        return im_fail(b->ctx, IM_ERR_NOMEM, "no memory for a program of %zu ops", nbound);
+    for (uint32_t i = 0; i < p->nstep; i++)
+        IM_TRY(bind_step(b, i, &b->cache[b->lowering[i]].lowering));
     return IM_OK;
 }
 
@@ -252,11 +269,7 @@ im_status im_program_build(im_context *ctx, const im_plan *plan, const im_layout
     } else {
         IM_TRY_GOTO(im_program_steps(ctx, plan, layout, spec, a, &p->step, &p->nstep), arena);
     }
-    for (uint32_t i = 0; i < p->nstep; i++) {
-        const im_lowering *l;
-        IM_TRY_GOTO(lowering_of(&b, &p->step[i], &l), arena);
-        IM_TRY_GOTO(bind_step(&b, i, l), arena);
-    }
+    IM_TRY_GOTO(bind_steps(&b), arena);
     *out = p;
     return IM_OK;
 arena:

@@ -24,6 +24,16 @@ static im_status rule_mesh(im_context *ctx, const im_plan *p)
     return IM_OK;
 }
 
+/* The sum over the two stages that hold a tied table would have to meet once a micro-batch, in an order that 1F1B does not have: the program
+ * check finds a deadlock. */
+static im_status rule_tied_zero(im_context *ctx, const im_plan *p)
+{
+    if (p->model->arch.tied && p->mesh.pp > 1 && p->zero >= 2)
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "zero %d with pp %d and tied embeddings (%s: tie_word_embeddings): zero 0 or 1, or pp 1", p->zero, p->mesh.pp,
+                       p->model->source);
+    return IM_OK;
+}
+
 static im_status rule_seq_len(im_context *ctx, const im_plan *p)
 {
     if (p->seq_len < 1)
@@ -65,6 +75,7 @@ im_status im_plan_validate(im_context *ctx, const im_plan *p)
 {
     IM_TRY(im_model_need_runnable(ctx, p->model));
     IM_TRY(rule_mesh(ctx, p));
+    IM_TRY(rule_tied_zero(ctx, p));
     IM_TRY(rule_seq_len(ctx, p));
     IM_TRY(rule_batch(ctx, p));
     return rule_precision(ctx, p);

@@ -100,8 +100,7 @@ static bool bucket_is_summed(const im_bucket *b)
 static void forward(writer *w, int mb)
 {
     bool first = w->first_unit == 0, last = w->end_unit == (int)w->model->nunit;
-    if (first || last)
-        emit(w, IM_LOAD, 0, mb);
+    emit(w, IM_LOAD, 0, mb); /* every stage needs the positions */
     if (!first)
         emit(w, IM_RECV, IM_CH_ACT_IN, mb);
     for (int u = w->first_unit; u < w->end_unit; u++)

@@ -50,7 +50,7 @@ static int run_train(im_cli *cli, int argc, char **argv)
         return im_cli_exit(cli, status);
     im_cli_catch_signals();
     terminal t = {.cli = cli, .json = o.json};
-    im_train_env env = {.arg = &t, .text = show, .stop = stop, .models_dir = cli->models_dir, .began = cli->start};
+    im_train_env env = {.arg = &t, .text = show, .stop = stop, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start};
     return im_cli_exit(cli, im_train_execute(cli->ctx, &o, &env));
 }
 

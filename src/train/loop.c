@@ -1,5 +1,6 @@
 /* The loop: a step, its line, what is due after it. */
 #include "train/internal.h"
+#include "tensor/rate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -60,6 +61,24 @@ static double eta(const im_train_run *r)
         left = left < 0 ? by_time : fmin(left, by_time);
     }
     return left;
+}
+
+/* After the first step, so that it does not delay it: about 0.2 s. Without fast kernels a smaller product must do. */
+static void measure_machine(im_train_run *r)
+{
+    if (!r->env->measure_rate || r->rate != 0)
+        return;
+#ifdef IM_HAVE_DNNL
+    im_status status = im_tensor_machine_rate(r->ctx, r->plan.precision, r->plan.threads, &r->rate);
+#else
+    im_rate_product p = {.M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = IM_KERNELS_FAST, .threads = r->plan.threads};
+    im_status status = im_tensor_product_rate(r->ctx, &p, &r->rate);
+#endif
+    if (status != IM_OK) {
+        im_log(r->ctx, IM_LOG_WARN, "train", "no MFU: the machine's rate could not be measured: %s", im_error_text(r->ctx));
+        im_error_clear(r->ctx);
+        r->rate = -1;
+    }
 }
 
 static double flops_share(im_train_run *r, double tokens_per_s)
@@ -145,6 +164,7 @@ static im_status step(im_train_run *r)
     double seconds = im_clock_now() - t0;
     if (r->trace)
         im_observe_trace_end(r->trace);
+    measure_machine(r);
     tell_step(r, &m, lr, seconds);
     bool goes_on = m.finite || r->o.nonfinite == IM_TRAIN_NONFINITE_SKIP;
     if (!m.finite)

@@ -106,6 +106,7 @@ struct im_train_env {
     void *arg;
     void (*text)(void *arg, im_train_text kind, const char *text); /* may be NULL; PROGRESS replaces the one before it */
     bool (*stop)(void *arg);            /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
+    bool measure_rate;                  /* measure the machine's matmul rate after the first step, for MFU */
     const char *models_dir;             /* of named shapes; NULL: none */
     double began;                       /* im_clock_now() when the command began; 0: now */
 };

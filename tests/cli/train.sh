@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# imece train, eval, checkpoint: the run directory, stopping and going on, refusals.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+for i in $(seq 400); do echo "line $i of a text that is not very surprising, $((i * i)) words long."; done > "$T/text"
+"$IMECE" data build "$T/text" --split lines --out "$T/d" >"$T/out" 2>"$T/err" || { fail data "$(cat "$T/err")"; finish; exit; }
+model="$IMECE_SOURCE/models/llama-bytes-tiny.json"
+tiny=(--model "$model" --data "$T/d-train" --seq-len 16 --micro-batch 2 --threads 1)
+
+lines() { grep -c '"loss"' "$1/metrics.jsonl"; }
+
+expect train-steps 0 'done +6 steps' 'validation' 'bits per byte' -- "$IMECE" train "${tiny[@]}" --valid "$T/d-valid" --eval-every 3 --eval-batches 2 --steps 6 --out "$T/a"
+check train-plan-yaml grep -q '^train:' "$T/a/plan.yaml"
+check train-lines test "$(lines "$T/a")" = 6
+check train-evals test "$(grep -c '"event": "eval"' "$T/a/metrics.jsonl")" = 3
+check train-mfu grep -q '"mfu": [0-9]' "$T/a/metrics.jsonl"
+check train-memory grep -q '"mem_predicted_bytes": [1-9]' "$T/a/metrics.jsonl"
+check train-log test -s "$T/a/logs/rank-0.log"
+check train-latest grep -qx 'step-6' "$T/a/checkpoints/latest"
+expect train-list 0 'step-6 .*complete.*latest' -- "$IMECE" checkpoint list "$T/a"
+expect train-verify 0 'whole' -- "$IMECE" checkpoint verify "$T/a"
+expect eval 0 'bits per byte +[0-9.]+' -- "$IMECE" eval --model "$T/a" --data "$T/d-valid" --seq-len 16 --batches 2
+expect eval-json 0 '"bits_per_byte": [0-9]' -- "$IMECE" eval --model "$T/a/checkpoints/step-6" --data "$T/d-valid" --seq-len 16 --batches 2 --json
+
+printf 'x' | dd of="$T/a/checkpoints/step-6/model.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect verify-damaged 3 'BAD: .*model.safetensors.*XXH3' -- "$IMECE" checkpoint verify "$T/a"
+expect list-nothing 1 'no such directory' -- "$IMECE" checkpoint list "$T/nothing"
+expect list-usage 2 'which run' -- "$IMECE" checkpoint list
+
+expect train-json 0 '"steps": 3' '"checkpoint": "' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/j" --json
+check train-json-alone python3 -c 'import json,sys; json.load(open(sys.argv[1]))' "$T/out"
+expect train-dry-run 0 'memory +weights' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/dry" --dry-run
+check train-dry-run-writes-nothing test ! -e "$T/dry"
+expect train-trace 0 'done' -- "$IMECE" train "${tiny[@]}" --steps 2 --out "$T/t" --trace
+check train-trace-json python3 -c 'import json,sys; assert any(e["ph"] == "X" and e["name"] == "matmul" for e in json.load(open(sys.argv[1]))["traceEvents"])' "$T/t/trace.json"
+expect train-config 0 'done +2 steps' -- "$IMECE" train --config "$T/t/plan.yaml" --out "$T/u"
+
+# stopped by a signal: saved, exit code 4; then the same bits as the run left alone
+expect train-alone 0 'done' -- "$IMECE" train "${tiny[@]}" --steps 400 --out "$T/alone"
+"$IMECE" train "${tiny[@]}" --steps 400 --out "$T/s" >"$T/out" 2>"$T/err" &
+pid=$!
+for _ in $(seq 200); do [ -s "$T/s/metrics.jsonl" ] && break; sleep 0.05; done
+kill -TERM $pid
+wait $pid
+code=$?
+if [ $code = 4 ] && grep -q -- "--resume $T/s" "$T/err"; then ok train-sigterm; else fail train-sigterm "exit code $code" "$(cat "$T/err")"; fi
+expect train-resume 0 'resumed' -- "$IMECE" train --resume "$T/s"
+check train-resume-lines test "$(lines "$T/s")" = 400
+for f in model optimizer; do
+    check "train-resume-same-$f" cmp "$T/alone/checkpoints/step-400/$f.safetensors" "$T/s/checkpoints/step-400/$f.safetensors"
+done
+expect train-resume-finished 0 'done +0 steps' -- "$IMECE" train --resume "$T/s"
+
+# refusals
+expect refuse-existing 1 'exists.*--resume' -- "$IMECE" train "${tiny[@]}" --steps 1 --out "$T/a"
+expect refuse-no-model 2 '--model is missing' -- "$IMECE" train --data "$T/d-train" --steps 1
+expect refuse-no-end 2 '--steps, --tokens or --minutes' -- "$IMECE" train "${tiny[@]}"
+expect refuse-unknown-option 2 'seq-len' -- "$IMECE" train "${tiny[@]}" --seqlen 3 --steps 1
+expect refuse-choice 2 'constant' -- "$IMECE" train "${tiny[@]}" --steps 1 --schedule cosin
+expect refuse-positions 2 'seq-len|seq_len' -- "$IMECE" train "${tiny[@]}" --seq-len 100000 --steps 1 --out "$T/x"
+expect refuse-no-data 1 'nowhere' -- "$IMECE" train --model "$model" --data "$T/nowhere" --steps 1
+expect refuse-resume-out 2 '--resume' -- "$IMECE" train --resume "$T/s" --out "$T/y"
+expect refuse-resume-no-run 2 'not a run directory' -- "$IMECE" train --resume "$T/text"
+expect refuse-other-seed 2 'seed' -- "$IMECE" train --resume "$T/s" --seed 5
+printf 'lr: 0.1\nsteps: 2\nlearning: 3\n' > "$T/bad.yaml"
+expect refuse-yaml-key 2 'learning' -- "$IMECE" train "${tiny[@]}" --config "$T/bad.yaml"
+expect refuse-eval-weights 1 'no weights|weights' -- "$IMECE" eval --model "$model" --data "$T/d-valid"
+
+# a disk that fills up
+if mkdir "$T/small" && mount -t tmpfs -o size=24m tmpfs "$T/small" 2>/dev/null; then
+    expect disk-full 1 'was not saved' 'No space left' -- "$IMECE" train "${tiny[@]}" --steps 8 --save-every 2 --keep 0 --out "$T/small/r"
+    expect disk-full-previous-whole 0 'whole' -- "$IMECE" checkpoint verify "$T/small/r"
+    umount "$T/small"
+else
+    skip disk-full "mounting a tmpfs needs root"
+fi
+finish

@@ -57,6 +57,10 @@ MODELS = {
                                rope_parameters=LLAMA3_ROPE),
 }
 SMOOTH_MODELS = ("gpt2-tanh",)
+# Adam divides a gradient by its own size: an element whose gradient happens to be within rounding of 0 moves by up to
+# lr in a direction that is a matter of rounding. These seeds have no such element (PyTorch's fp32 weights after
+# 20 steps are within 1.2e-6 of its fp64 ones in every tensor), so the tolerance of 1e-5 means something.
+SEEDS = {"gpt2-tanh": 2, "gpt2-erf": 2, "llama-untied": 4, "llama-tied": 1, "llama3-bias": 3}
 
 
 def exact_norm(self, x):
@@ -208,7 +212,8 @@ def config_v4(text):
 def main():
     out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
     torch.set_num_threads(1)
-    for i, (name, config) in enumerate(MODELS.items()):
+    for name, config in MODELS.items():
+        i = SEEDS[name]
         config.dtype = "float32"
         config._attn_implementation = "eager"
         d = out / name
@@ -227,6 +232,7 @@ def main():
             keep = value.dtype == torch.float64 and key in ("loss", "smooth_loss", "losses", "norms")
             tensors[key] = value if keep else value.int() if key == "greedy" else value.float()
         assert torch.equal(low["greedy"], high["greedy"])
+        assert stats["noise_final"] < 2e-6, f"{name}: PyTorch's own fp32 noise is {stats['noise_final']:.1e}: take another seed"
         for key, value in stats.items():
             tensors[key] = torch.tensor([value], dtype=torch.float64)
         save_file({k: np.ascontiguousarray(v.numpy()) for k, v in tensors.items()}, d / "golden.safetensors",

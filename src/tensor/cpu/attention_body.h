@@ -1,7 +1,8 @@
 /* attention: tiles of queries against tiles of keys with a running maximum and sum (as in FlashAttention, Dao et al., 2022); the row
  * path for few queries and many keys. Included once per instruction set, after tile_body.h.
  *
- * A task is one (sample, head, query tile); it walks over the key tiles that any of its queries can see:
+ * A task is one (sample, head) and up to IM_ATTN_SPAN query tiles, which share each key tile once it is brought together from its strided
+ * rows. It walks over the key tiles that any of its queries can see:
  *
  *     keys ->  0    1    2    3        S^T (keys x queries) = K Q^T          in scratch
  *     q 0    [mix][    skipped  ]      m' = max(m, column maxima)            one query a lane
@@ -142,38 +143,72 @@ static void tile_finish(const im_attn *a, int64_t b, int64_t h, int64_t first, i
         *im_attn_lse(a, b, first + i, h) = l[i] == 0.0f ? -INFINITY : (float)((double)m[i] + log((double)l[i]));
 }
 
-/* scratch: Q, K, V rows (TILE,P), Q^T and O^T (P,TILE), S^T (TILE,TILE) */
-static void attention_task(const im_attn *a, int64_t task, float *scratch) {
-    int64_t P = im_pad(a->E), tiles = (a->Tq + TILE - 1) / TILE;
-    int64_t h = task / tiles % a->H, b = task / tiles / a->H, first = task % tiles * TILE;
-    int64_t nq = a->Tq - first < TILE ? a->Tq - first : TILE, nv = (nq + IM_VEC - 1) / IM_VEC;
-    float *qp = scratch, *kp = qp + TILE * P, *vp = kp + TILE * P, *qt = vp + TILE * P, *ot = qt + TILE * P, *st = ot + TILE * P;
-    float m[TILE], l[TILE], keep[TILE];
+/* The query side of a tile, and what has been summed over the key tiles so far. */
+typedef struct query_tile {
+    tile_places at;
+    float m[TILE], l[TILE]; /* running maximum and sum, one a query */
+    float *qt, *ot;         /* Q^T, O^T (P,TILE) */
+    int64_t first, nq, nv;  /* queries first.., in nv vectors */
+    tile_view sight;        /* of the key tile at hand */
+} query_tile;
+
+static void query_load(const im_attn *a, int64_t b, int64_t h, query_tile *q, float *rows) {
+    int64_t P = im_pad(a->E);
     for (int i = 0; i < TILE; i++) {
-        m[i] = -INFINITY;
-        l[i] = 0.0f;
+        q->m[i] = -INFINITY;
+        q->l[i] = 0.0f;
     }
-    tile_places q, k;
-    places_load(&a->pos_q, &a->seg_q, b, first, nq, &q);
-    pack(&a->q, b, h, first, nq, TILE, a->E, a->scale, qp);
-    transpose(qp, P, nv * IM_VEC, P, qt, TILE);
-    memset(ot, 0, (size_t)(P * TILE) * sizeof(float));
+    places_load(&a->pos_q, &a->seg_q, b, q->first, q->nq, &q->at);
+    pack(&a->q, b, h, q->first, q->nq, TILE, a->E, a->scale, rows);
+    transpose(rows, P, q->nv * IM_VEC, P, q->qt, TILE);
+    memset(q->ot, 0, (size_t)(P * TILE) * sizeof(float));
+}
+
+/* One key tile (kp, vp: nk rows of P) for one query tile. */
+static void query_step(const im_attn *a, int64_t b, int64_t h, query_tile *q, const tile_places *k, int64_t nk, const float *kp, const float *vp, float *st) {
+    int64_t P = im_pad(a->E);
+    float keep[TILE];
+    mm(nk, q->nv, a->E, kp, P, 1, q->qt, TILE, st, TILE, false);
+    if (q->sight == TILE_SOME)
+        tile_mask(a, &q->at, k, nk, q->nv, st);
+    tile_softmax(a, b, h, &q->at, k, nk, q->nv, st, q->m, q->l, keep);
+    tile_shrink(q->ot, a->E, q->nv, keep);
+    mm(a->E, q->nv, nk, vp, 1, P, st, TILE, q->ot, TILE, true);
+}
+
+/* Query tiles [first, first + n) of a head. scratch: rows, K, V (TILE,P), S^T (TILE,TILE), then Q^T and O^T (P,TILE) for each query tile. */
+static void attention_task(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch) {
+    int64_t P = im_pad(a->E);
+    float *rows = scratch, *kp = rows + TILE * P, *vp = kp + TILE * P, *st = vp + TILE * P, *own = st + TILE * TILE;
+    query_tile q[IM_ATTN_SPAN];
+    tile_places k;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t left = a->Tq - (first + i) * TILE;
+        q[i].first = (first + i) * TILE;
+        q[i].nq = left < TILE ? left : TILE;
+        q[i].nv = (q[i].nq + IM_VEC - 1) / IM_VEC;
+        q[i].qt = own + i * 2 * P * TILE;
+        q[i].ot = q[i].qt + P * TILE;
+        query_load(a, b, h, &q[i], rows);
+    }
     for (int64_t j = 0; j < a->keys; j += TILE) {
         int64_t nk = a->keys - j < TILE ? a->keys - j : TILE;
+        bool seen = false;
         places_load(&a->pos_k, &a->seg_k, b, j, nk, &k);
-        tile_view sight = tile_sight(a, &q, &k);
-        if (sight == TILE_NONE)
+        for (int64_t i = 0; i < n; i++) {
+            q[i].sight = tile_sight(a, &q[i].at, &k);
+            seen |= q[i].sight != TILE_NONE;
+        }
+        if (!seen)
             continue;
         pack(&a->k, b, h / a->G, j, nk, nk, a->E, 1.0f, kp);
         pack(&a->v, b, h / a->G, j, nk, nk, a->E, 1.0f, vp);
-        mm(nk, nv, a->E, kp, P, 1, qt, TILE, st, TILE, false);
-        if (sight == TILE_SOME)
-            tile_mask(a, &q, &k, nk, nv, st);
-        tile_softmax(a, b, h, &q, &k, nk, nv, st, m, l, keep);
-        tile_shrink(ot, a->E, nv, keep);
-        mm(a->E, nv, nk, vp, 1, P, st, TILE, ot, TILE, true);
+        for (int64_t i = 0; i < n; i++)
+            if (q[i].sight != TILE_NONE)
+                query_step(a, b, h, &q[i], &k, nk, kp, vp, st);
     }
-    tile_finish(a, b, h, first, nq, nv, ot, m, l, qp);
+    for (int64_t i = 0; i < n; i++)
+        tile_finish(a, b, h, q[i].first, q[i].nq, q[i].nv, q[i].ot, q[i].m, q[i].l, rows);
 }
 
 /* ---- few queries --------------------------------------------------------------------------------------------------------- */

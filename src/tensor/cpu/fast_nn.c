@@ -155,13 +155,19 @@ typedef struct attn_job {
     const im_attn *a;
     const im_nn_rows *rows;
     float *scratch, *part;
-    size_t each; /* floats of scratch a thread */
+    size_t each;  /* floats of scratch a thread */
+    int64_t span; /* query tiles a task */
 } attn_job;
 
 static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread) {
     const attn_job *job = arg;
+    const im_attn *a = job->a;
     (void)end;
-    job->rows->attention(job->a, task, job->scratch + (size_t)thread * job->each);
+    int64_t tiles = (a->Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE, spans = (tiles + job->span - 1) / job->span;
+    /* the last queries of a causal sample see the most keys: their tasks come first */
+    int64_t first = (spans - 1 - task / (a->B * a->H)) * job->span, n = tiles - first < job->span ? tiles - first : job->span;
+    int64_t h = task % a->H, b = task / a->H % a->B;
+    job->rows->attention(a, b, h, first, n, job->scratch + (size_t)thread * job->each);
 }
 
 static void attn_few_run(void *arg, int64_t task, int64_t end, int thread) {
@@ -183,7 +189,7 @@ static void attn_grad_run(void *arg, int64_t task, int64_t end, int thread) {
     job->rows->attention_grad(job->a, task, job->scratch + (size_t)thread * job->each);
 }
 
-size_t im_attn_scratch(int64_t E) { return (size_t)(IM_ATTN_TILE * (5 * im_pad(E) + IM_ATTN_TILE)); }
+size_t im_attn_scratch(int64_t E) { return (size_t)(IM_ATTN_TILE * ((3 + 2 * IM_ATTN_SPAN) * im_pad(E) + IM_ATTN_TILE)); }
 size_t im_attn_few_scratch(int64_t rows, int64_t E) { return (size_t)(rows * (2 * im_pad(E) + IM_ATTN_CHUNK) + IM_ATTN_CHUNK * im_pad(E)); }
 size_t im_attn_few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E) {
     return (size_t)(B * H * Tq * ((Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK) * (im_pad(E) + IM_PAD));
@@ -205,8 +211,11 @@ im_status im_fast_attention(const im_kernel_call *c) {
         return im_plain_attention(c);
     IM_TRY(im_attn_make(c, false, &a));
     if (!im_attn_few(&a)) {
+        int64_t tiles = (a.Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE;
         job.each = im_attn_scratch(a.E);
-        im_parallel_tasks(c->threads, a.B * a.H * ((a.Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE), attn_tile_run, &job);
+        for (job.span = IM_ATTN_SPAN; job.span > 1 && a.B * a.H * ((tiles + job.span - 1) / job.span) < 4 * c->threads;)
+            job.span /= 2; /* the cut into tasks changes no bit of a result */
+        im_parallel_tasks(c->threads, a.B * a.H * ((tiles + job.span - 1) / job.span), attn_tile_run, &job);
         return IM_OK;
     }
     job.each = im_attn_few_scratch(a.G * a.Tq, a.E);

@@ -139,6 +139,7 @@ static inline bool im_attn_visible(const im_attn *a, int32_t pos_q, int32_t pos_
 
 enum {
     IM_ATTN_TILE = 64,        /* queries and keys of a tile */
+    IM_ATTN_SPAN = 4,         /* query tiles of a task, at most */
     IM_ATTN_FEW = 8,          /* below this many queries the row path runs */
     IM_ATTN_CHUNK = 256,      /* keys of one task of the row path */
     IM_NORM_GRAD_BLOCK = 32,  /* rows whose dw and db are summed together, at least */
@@ -161,7 +162,7 @@ typedef struct im_nn_rows {
     im_rows_fn embed, embed_grad /* columns */, norm, norm_grad /* blocks */, norm_grad_sum /* columns */;
     im_rows_fn rope, act, act_grad, glu, glu_grad, dropout;
     void (*xent)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
-    void (*attention)(const im_attn *a, int64_t task, float *scratch);       /* task: (b, h, query tile) */
+    void (*attention)(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch); /* query tiles [first, first+n) */
     void (*attention_few)(const im_attn *a, int64_t task, float *scratch, float *part); /* task: (b, kv head, chunk) */
     void (*attention_merge)(const im_attn *a, int64_t task, const float *part);         /* task: (b, kv head) */
     void (*attention_grad)(const im_attn *a, int64_t task, float *scratch);  /* task: (b, kv head) */

@@ -258,6 +258,7 @@ im_status im_program_build(im_context *ctx, const im_plan *plan, const im_layout
     }
     *p = (im_program){.plan = plan, .layout = layout, .spec = *spec, .arena = a};
     set_goal(p);
+    p->threads = (uint16_t)(plan->threads > 0 ? plan->threads : im_machine_cores());
     if (steps) {
         p->step = IM_ARENA_NEW(a, im_step, nstep + 1);
         if (!p->step) {

@@ -98,6 +98,7 @@ static im_op *new_op(im_lowerer *L, const im_use *use, int n)
     im_op *op = &L->op[L->nop++];
     *op = (im_op){.site_arg = -1, .sample_arg = -1, .bucket = -1};
     op->args.n = (uint8_t)n;
+    op->args.threads = L->program->threads;
     for (int i = 0; i < n; i++) {
         op->use[i] = use[i].o;
         op->args.v[i] = use[i].v;

@@ -138,6 +138,7 @@ typedef struct im_program {
     const im_layout *layout;
     im_program_spec spec;
     im_goal goal;
+    uint16_t threads; /* of this rank */
     im_step *step;
     uint32_t nstep;
     im_bound *bound;

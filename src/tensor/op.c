@@ -259,7 +259,7 @@ im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args 
         k->cost(a, &c);
     /* A device may run either kind of kernels, with up to all usable cores. */
     if (k->plain.workspace != NULL || k->fast.workspace != NULL) {
-        int cores = im_machine_cores();
+        int cores = a->threads ? a->threads : im_machine_cores();
         size_t plain = im_op_workspace(k, a, IM_KERNELS_PLAIN, cores), fast = im_op_workspace(k, a, IM_KERNELS_FAST, cores);
         c.workspace = plain > fast ? plain : fast;
     }
@@ -309,7 +309,7 @@ im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, 
 {
     const im_device_config *cfg = im_device_config_of(d);
     /* im_op_describe counts the workspace for the usable cores: no op uses more threads than that. */
-    int cores = im_machine_cores();
+    int cores = a->threads ? a->threads : im_machine_cores();
     im_op_direct how = {.kernels = cfg->kernels, .threads = cfg->threads > cores ? cores : cfg->threads, .isa = IM_ISA_COUNT};
     return im_op_prepare_direct(im_device_context(d), k, a, &how, out);
 }

@@ -20,6 +20,7 @@ typedef struct im_view {
 typedef struct im_op_args {
     im_view v[IM_OP_MAX_OPERANDS];
     uint8_t n;
+    uint16_t threads; /* the team that will run it at most; 0: all usable cores (asked of the system each time) */
     double f[6];
     int64_t i[8];
 } im_op_args;

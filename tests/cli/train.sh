@@ -28,11 +28,11 @@ expect list-nothing 1 'no such directory' -- "$IMECE" checkpoint list "$T/nothin
 expect list-usage 2 'which run' -- "$IMECE" checkpoint list
 
 expect train-json 0 '"steps": 3' '"checkpoint": "' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/j" --json
-check train-json-alone python3 -c 'import json,sys; json.load(open(sys.argv[1]))' "$T/out"
+check train-json-alone sh -c 'test $(wc -l < "$1") = 1 && grep -q "^{.*}\$" "$1"' - "$T/out"
 expect train-dry-run 0 'memory +weights' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/dry" --dry-run
 check train-dry-run-writes-nothing test ! -e "$T/dry"
 expect train-trace 0 'done' -- "$IMECE" train "${tiny[@]}" --steps 2 --out "$T/t" --trace
-check train-trace-json python3 -c 'import json,sys; assert any(e["ph"] == "X" and e["name"] == "matmul" for e in json.load(open(sys.argv[1]))["traceEvents"])' "$T/t/trace.json"
+check train-trace-spans grep -q '"name": "matmul".*"instruction": "' "$T/t/trace.json"
 expect train-config 0 'done +2 steps' -- "$IMECE" train --config "$T/t/plan.yaml" --out "$T/u"
 
 # stopped by a signal: saved, exit code 4; then the same bits as the run left alone

@@ -1,6 +1,8 @@
 /* im_train_run: set up, show the plan, train, sum up. Also `imece eval`. */
 #include "train/internal.h"
 
+#include "checkpoint/session.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -119,45 +121,28 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
 /* ---- imece eval ------------------------------------------------------------------------------ */
 
 typedef struct eval_job {
-    im_model *model;
+    im_checkpoint_session session;
     im_tokens *tokens;
-    im_device *device;
-    im_comm *world;
-    im_engine *engine;
-    im_plan plan;
     im_train_eval eval;
-    im_program_want want[IM_TRAIN_EVAL_PARTS];
-    size_t nwant;
 } eval_job;
 
 static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, eval_job *j)
 {
-    char dir[IM_TRAIN_PATH];
-    if (!o->model)
-        return im_fail(ctx, IM_ERR_ARG, "--model is missing: a model directory, a checkpoint or a run directory");
-    if (!o->data)
+    im_program_want want[IM_TRAIN_EVAL_PARTS];
+    size_t nwant = 0;
+    if (o->model && !o->data) /* a missing model is told first */
         return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file");
-    IM_TRY(im_checkpoint_resolve(ctx, o->model, dir, sizeof dir));
-    IM_TRY(im_model_open(ctx, dir, env->models_dir, &j->model));
-    IM_TRY(im_model_need_runnable(ctx, j->model));
-    if (!im_train_has_weights(j->model->dir))
-        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no weights (model.safetensors, or model.safetensors.index.json with its shards)", dir);
+    IM_TRY(im_checkpoint_session_open(ctx, o->model, env->models_dir, &j->session));
     IM_TRY(im_tokens_open(ctx, o->data, &j->tokens));
-    im_plan_defaults(&j->plan, j->model);
-    j->plan.seq_len = o->seq_len;
-    j->plan.micro_batch = j->plan.global_batch = j->plan.eval_batch = o->batch;
-    j->plan.precision = o->precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
-    j->plan.dropout = 0;
-    j->plan.threads = o->threads ? (int)o->threads : im_machine_cores();
-    IM_TRY(im_plan_validate(ctx, &j->plan));
-    IM_TRY(im_train_eval_plan(ctx, j->tokens, j->model, o->seq_len, o->batch, o->batches, &j->eval));
-    im_train_eval_want(&j->eval, j->want, &j->nwant);
-    im_device_config device = {.deferred = o->device == 1, .threads = j->plan.threads, .kernels = (im_kernels)o->kernels};
-    IM_TRY(im_device_open(ctx, &device, &j->device));
-    IM_TRY(im_comm_self(j->device, &j->world));
-    im_engine_config engine = {.plan = &j->plan, .device = j->device, .world = j->world, .want = j->want, .nwant = j->nwant};
-    IM_TRY(im_engine_open(ctx, &engine, &j->engine));
-    return im_checkpoint_load_weights(ctx, j->engine, j->model->dir);
+    im_plan *p = &j->session.plan;
+    p->seq_len = o->seq_len;
+    p->micro_batch = p->global_batch = p->eval_batch = o->batch;
+    p->precision = o->precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
+    p->threads = o->threads ? (int)o->threads : p->threads;
+    IM_TRY(im_plan_validate(ctx, p)); /* seq-len and batch are sound before they divide the file */
+    IM_TRY(im_train_eval_plan(ctx, j->tokens, j->session.model, o->seq_len, o->batch, o->batches, &j->eval));
+    im_train_eval_want(&j->eval, want, &nwant);
+    return im_checkpoint_session_start(ctx, &j->session, o->device == 1, (im_kernels)o->kernels, want, nwant);
 }
 
 im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, im_observe_eval *out)
@@ -166,12 +151,9 @@ im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, c
     im_observe_eval e = {0};
     im_status status = eval_setup(ctx, o, env, &j);
     if (status == IM_OK)
-        status = im_train_eval_run(ctx, j.engine, &j.eval, env, &e);
-    im_engine_close(j.engine);
-    im_comm_destroy(j.world);
-    im_device_close(j.device);
+        status = im_train_eval_run(ctx, j.session.engine, &j.eval, env, &e);
+    im_checkpoint_session_close(&j.session);
     im_tokens_close(j.tokens);
-    im_model_close(j.model);
     if (status == IM_OK)
         *out = e;
     return status;

@@ -1,4 +1,6 @@
 #include "train/internal.h"
+
+#include "checkpoint/session.h"
 #include "tensor/kind.h"
 
 #include <inttypes.h>
@@ -59,7 +61,7 @@ static void say_model(const im_train_run *r, im_str *out)
     if (r->from[0])
         im_str_printf(out, "resumed     %s: step %" PRId64 "\n", r->from, r->meta.step);
     else
-        im_str_printf(out, "weights     %s\n", r->o.init == IM_TRAIN_INIT_AUTO && im_train_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
+        im_str_printf(out, "weights     %s\n", r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
 }
 
 static void say_data(const im_train_run *r, im_str *out)

@@ -1,22 +1,14 @@
 /* From options to a run that is ready: model, data, plan, engine, first state. */
 #include "train/internal.h"
 
+#include "checkpoint/session.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-bool im_train_has_weights(const char *dir)
-{
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    char path[IM_TRAIN_PATH];
-    for (size_t i = 0; dir && i < IM_COUNT_OF(names); i++)
-        if (snprintf(path, sizeof path, "%s/%s", dir, names[i]) < (int)sizeof path && im_path_exists(path))
-            return true;
-    return false;
-}
 
 static im_status open_model(im_train_run *r)
 {
@@ -146,7 +138,7 @@ im_status im_train_load_state(im_train_run *r, const char *from)
         IM_TRY(im_checkpoint_load_weights(r->ctx, r->engine, from));
         IM_TRY(im_checkpoint_load_optimizer(r->ctx, r->engine, from, &meta));
     } else {
-        bool load = r->o.init == IM_TRAIN_INIT_AUTO && im_train_has_weights(r->model->dir);
+        bool load = r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir);
         IM_TRY(load ? im_checkpoint_load_weights(r->ctx, r->engine, r->model->dir)
                     : im_train_init_weights(r->ctx, r->engine, (uint64_t)r->o.seed));
         if (r->rollbacks)

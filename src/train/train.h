@@ -116,7 +116,6 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
 
 /* Weights: from the model's directory, or drawn (every layout the same bits). */
 im_status im_train_init_weights(im_context *ctx, im_engine *e, uint64_t seed) IM_MUST_CHECK;
-bool im_train_has_weights(const char *dir);
 
 /* `imece eval`: loss of a model directory on a token file. */
 typedef struct im_train_eval_options {

@@ -38,11 +38,11 @@ static void grad_load(const im_attn *a, grad_tile *t) {
 }
 
 /* st: S^T to P^T (with the mask of dropout); dpt: dP^T to dS^T. */
-static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places *k, int64_t nk) {
-    for (int64_t v = 0; v < t->nv; v++) {
+static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places *k, const tile_strip *strip) {
+    for (int64_t v = strip->v; v < strip->v + strip->nv; v++) {
         vf lse = vf_load(t->lse + v * IM_VEC), delta = vf_load(t->delta + v * IM_VEC);
         drop_lanes lanes = drop_begin(a, t->b, t->h, &t->q, v);
-        for (int64_t j = 0; j < nk; j++) {
+        for (int64_t j = strip->low; j < strip->high; j++) {
             float *s = t->st + j * TILE + v * IM_VEC, *d = t->dpt + j * TILE + v * IM_VEC;
             vf p = vf_exp(vf_sub(vf_load(s), lse)), dp = vf_load(d);
             if (a->drop.on) {
@@ -57,25 +57,34 @@ static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places 
     }
 }
 
+/* One strip. kp, vp, dk, dv: the key tile's rows of P. */
+static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, const tile_strip *s, bool mask, const float *kp, const float *vp, float *dk,
+                       float *dv) {
+    int64_t P = im_pad(a->E), column = s->v * IM_VEC, width = s->nv * IM_VEC, keys = s->high - s->low, from = s->low * P;
+    float *st = t->st + s->low * TILE + column, *dpt = t->dpt + s->low * TILE + column;
+    mm(keys, s->nv, a->E, kp + from, P, 1, t->qt + column, TILE, st, TILE, false);
+    if (mask)
+        tile_mask(a, &t->q, k, s, t->st);
+    mm(keys, s->nv, a->E, vp + from, P, 1, t->ot + column, TILE, dpt, TILE, false);
+    grad_scores(a, t, k, s);
+    mm(keys, P / IM_VEC, width, st, TILE, 1, t->op + column * P, P, dv + from, P, true);
+    mm(keys, P / IM_VEC, width, dpt, TILE, 1, t->qp + column * P, P, dk + from, P, true);
+    mm(a->E, s->nv, keys, kp + from, 1, P, dpt, TILE, t->dqt + column, TILE, true);
+}
+
 /* One query tile against all key tiles. kp, vp, dk, dv: (Tk,P). */
 static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const float *vp, float *dk, float *dv) {
     int64_t P = im_pad(a->E), width = t->nv * IM_VEC;
     tile_places k;
+    tile_strip strips[TILE_VECS];
     grad_load(a, t);
     for (int64_t j = 0; j < a->keys; j += TILE) {
         int64_t nk = a->keys - j < TILE ? a->keys - j : TILE;
         places_load(&a->pos_k, &a->seg_k, t->b, j, nk, &k);
         tile_view sight = tile_sight(a, &t->q, &k);
-        if (sight == TILE_NONE)
-            continue;
-        mm(nk, t->nv, a->E, kp + j * P, P, 1, t->qt, TILE, t->st, TILE, false);
-        if (sight == TILE_SOME)
-            tile_mask(a, &t->q, &k, nk, t->nv, t->st);
-        mm(nk, t->nv, a->E, vp + j * P, P, 1, t->ot, TILE, t->dpt, TILE, false);
-        grad_scores(a, t, &k, nk);
-        mm(nk, P / IM_VEC, width, t->st, TILE, 1, t->op, P, dv + j * P, P, true);
-        mm(nk, P / IM_VEC, width, t->dpt, TILE, 1, t->qp, P, dk + j * P, P, true);
-        mm(a->E, t->nv, nk, kp + j * P, 1, P, t->dpt, TILE, t->dqt, TILE, true);
+        int n = sight == TILE_NONE ? 0 : tile_strips(a, &t->q, &k, nk, t->nv, sight, strips);
+        for (int i = 0; i < n; i++)
+            grad_strip(a, t, &k, &strips[i], sight == TILE_SOME, kp + j * P, vp + j * P, dk + j * P, dv + j * P);
     }
     transpose(t->dqt, TILE, P, width, t->qp, P);
     unpack(&a->dq, t->b, t->h, t->first, t->nq, a->E, a->scale, t->qp);

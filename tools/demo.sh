@@ -52,7 +52,7 @@ mkdir -p "$demo"
 LC_ALL=C.UTF-8
 export LC_ALL
 write_text > "$demo/text.txt"
-"$imece" data build "$demo/text.txt" --separator '<|end|>' --out "$demo/text" --force
+"$imece" data build "$demo/text.txt" --separator '<|end|>' --valid-fraction 0.03 --out "$demo/text" --force
 
 say "2. Training $model for $minutes min (Ctrl-C stops early and saves)"
 rm -rf "$demo/run"

@@ -340,6 +340,33 @@ static void test_large(void **state)
     }
 }
 
+/* An index of 10^8 sequences opens without being read: 1.2 GB (sparse), of which few pages become resident. */
+static void test_constant_open(void **state)
+{
+    (void)state;
+    const uint64_t sequences = 100000000, documents_at = 34 + 12 * sequences;
+    unsigned char head[34], last[8];
+    memcpy(head, golden_idx, 34);
+    put(head, 18, sequences, 8);
+    put(head, 26, 2, 8);
+    put(last, 0, sequences, 8);
+    int fd = open(path("many.idx"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(pwrite(fd, head, 34, 0), 34);
+    assert_int_equal(pwrite(fd, last, 8, (off_t)documents_at + 8), 8);
+    close(fd);
+    write_file("many.bin", "", 0);
+    size_t before = im_process_rss();
+    im_tokens *t;
+    ok(im_tokens_open(ctx, path("many"), &t));
+    (void)im_tokens_fingerprint(t);
+    size_t after = im_process_rss();
+    assert_int_equal(im_tokens_documents(t), 1);
+    if (after > before + ((size_t)128 << 20))
+        fail_msg("%zu bytes became resident", after - before);
+    im_tokens_close(t);
+    unlink(path("many.idx"));
+}
+
 static void test_fingerprint(void **state)
 {
     (void)state;
@@ -739,13 +766,13 @@ static void test_ngram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_format_bytes), cmocka_unit_test(test_writer_refuses),
-        cmocka_unit_test(test_bad_index),  cmocka_unit_test(test_absent),       cmocka_unit_test(test_id_types),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_fingerprint),  cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_samples),      cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_partition),  cmocka_unit_test(test_documents),    cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_division),   cmocka_unit_test(test_by_position),  cmocka_unit_test(test_move_tail),
-        cmocka_unit_test(test_ngram),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_format_bytes),  cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_bad_index),   cmocka_unit_test(test_absent),        cmocka_unit_test(test_id_types),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_constant_open), cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),       cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_resume),      cmocka_unit_test(test_partition),     cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_ids),         cmocka_unit_test(test_division),      cmocka_unit_test(test_by_position),
+        cmocka_unit_test(test_move_tail),   cmocka_unit_test(test_ngram),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -567,6 +567,62 @@ static void finite_finds_the_first(void **state)
     ops_free(&c);
 }
 
+/* ---- through a device ---------------------------------------------------------------------------------------------------- */
+
+/* (5,9) bf16 times (9,7) bf16 into c of a queue, and what was asked for wrongly. */
+static void product_on_device(const im_device_config *cfg)
+{
+    product p = {.M = 5, .N = 7, .K = 9, .type = IM_BF16, .out = IM_F32, .tb = true, .bias = true};
+    ops_case c = product_case(&p, 3);
+    im_device *d;
+    im_op_state *op;
+    im_op_cost cost;
+    im_op_now now = {0};
+    im_buffer b[4];
+    size_t at = 0;
+    assert_int_equal(ops_run(&c, IM_KERNELS_PLAIN, 1, IM_ISA_BASE), IM_OK);
+    assert_int_equal(im_device_open(ctx, cfg, &d), IM_OK);
+    assert_int_equal(im_op_describe(ctx, c.kind, &c.args, &cost), IM_OK);
+    for (int i = 0; i < 4; i++) {
+        b[i] = (im_buffer){.arena = IM_CLASS_ACTIVATIONS, .offset = at, .nbytes = c.nbytes[i]};
+        at += (c.nbytes[i] + 63) / 64 * 64;
+    }
+    im_buffer scratch = {.arena = IM_CLASS_SCRATCH, .nbytes = cost.workspace}, small = {.arena = IM_CLASS_ACTIVATIONS, .nbytes = 8};
+    assert_int_equal(im_device_reserve(d, IM_CLASS_ACTIVATIONS, at), IM_OK);
+    assert_int_equal(im_device_reserve(d, IM_CLASS_SCRATCH, cost.workspace), IM_OK);
+    assert_int_equal(im_op_prepare(d, c.kind, &c.args, &op), IM_OK);
+    im_queue *q = im_device_queue(d, IM_QUEUE_COMPUTE);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(im_queue_upload(q, b[i], c.init[i], c.nbytes[i]), IM_OK);
+    assert_int_equal(im_op_run(op, q, b, scratch, &now, 7), IM_OK);
+    unsigned char *want = ops_alloc(c.nbytes[2]);
+    memcpy(want, c.got[2], c.nbytes[2]);
+    assert_int_equal(im_queue_download(q, c.got[2], b[2], c.nbytes[2]), IM_OK);
+    assert_int_equal(im_device_sync(d), IM_OK);
+    ops_compare(&c, 2, want, 1e-5, 1e-6);
+    free(want);
+    im_buffer keep = b[1];
+    b[1] = small;
+    assert_int_equal(im_op_run(op, q, b, scratch, &now, 7), IM_ERR_INTERNAL);
+    assert_non_null(strstr(im_error_text(ctx), "operand b has 8 bytes"));
+    im_error_clear(ctx);
+    b[1] = keep;
+    if (cfg->kernels == IM_KERNELS_FAST && im_op_workspace(c.kind, &c.args, IM_KERNELS_FAST, 1) > 0) {
+        assert_int_equal(im_op_run(op, q, b, (im_buffer){0}, &now, 7), IM_ERR_INTERNAL);
+        im_error_clear(ctx);
+    }
+    im_op_destroy(op);
+    im_device_close(d);
+    ops_free(&c);
+}
+
+static void runs_on_queues(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++)
+        product_on_device(&(im_device_config){.deferred = form & 1, .threads = 2, .kernels = form & 2 ? IM_KERNELS_PLAIN : IM_KERNELS_FAST});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -589,6 +645,7 @@ int main(void)
         cmocka_unit_test(adamw_values),
         cmocka_unit_test(adamw_small_updates_are_kept),
         cmocka_unit_test(finite_finds_the_first),
+        cmocka_unit_test(runs_on_queues),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,305 @@
+/* Devices: arenas, queues, events on both backends; the deferred one makes memory unreadable outside work. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "comm/comm.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct rig {
+    im_context *ctx;
+    im_device *d;
+} rig;
+
+static rig open_rig(bool deferred)
+{
+    rig r;
+    assert_int_equal(im_context_create(&r.ctx), IM_OK);
+    im_device_config cfg = {.deferred = deferred, .threads = 1, .slow_ns = deferred ? 20000 : 0};
+    assert_int_equal(im_device_open(r.ctx, &cfg, &r.d), IM_OK);
+    return r;
+}
+
+static void close_rig(rig *r)
+{
+    im_device_close(r->d);
+    im_context_destroy(r->ctx);
+}
+
+static im_status add_one(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)arg, (void)np, (void)now;
+    ++*(int64_t *)p[0];
+    return IM_OK;
+}
+
+static im_status twice(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)arg, (void)np, (void)now;
+    *(int64_t *)p[0] *= 2;
+    return IM_OK;
+}
+
+static im_status refuse(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)p, (void)np, (void)now;
+    return im_fail(arg, IM_ERR_NONFINITE, "refused on purpose");
+}
+
+static im_buffer whole(im_class c, size_t nbytes)
+{
+    return (im_buffer){.arena = (uint8_t)c, .nbytes = nbytes};
+}
+
+static void push(im_queue *q, im_work_fn fn, void *arg, im_buffer b)
+{
+    im_work w = {.fn = fn, .arg = arg, .buf = &b, .nbuf = 1, .name = "test"};
+    assert_int_equal(im_queue_push(q, &w), IM_OK);
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    for (int deferred = 0; deferred < 2; deferred++) {
+        rig r = open_rig(deferred);
+        int64_t x = 0;
+        assert_int_equal(im_device_reserve(r.d, IM_CLASS_CARRY, 64), IM_OK);
+        im_buffer b = whole(IM_CLASS_CARRY, 64);
+        im_queue *q[3] = {im_device_queue(r.d, IM_QUEUE_COMPUTE), im_device_queue(r.d, IM_QUEUE_COPY), im_device_queue(r.d, IM_QUEUE_IO)};
+        int64_t want = 0;
+        for (int i = 0; i < 30; i++) { /* each queue waits for the one before: the order is that of the calls */
+            im_queue *now = q[i % 3];
+            if (i)
+                assert_int_equal(im_queue_wait(now, im_queue_last(q[(i + 2) % 3])), IM_OK);
+            push(now, i % 2 ? twice : add_one, NULL, b);
+            want = i % 2 ? want * 2 : want + 1;
+        }
+        assert_int_equal(im_queue_wait(q[1], im_queue_last(q[2])), IM_OK);
+        assert_int_equal(im_queue_download(q[1], &x, b, sizeof x), IM_OK);
+        assert_int_equal(im_event_wait(r.d, im_queue_last(q[1])), IM_OK);
+        assert_int_equal(x, want);
+        close_rig(&r);
+    }
+}
+
+static void test_arenas(void **state)
+{
+    (void)state;
+    rig r = open_rig(false);
+    char zero[256] = {0}, got[256];
+    assert_int_equal(im_device_reserve(r.d, IM_CLASS_KV, 100), IM_OK);
+    assert_int_equal(im_device_reserve(r.d, IM_CLASS_KV, 100), IM_ERR_INTERNAL);
+    im_error_clear(r.ctx);
+    im_queue *q = im_device_queue(r.d, IM_QUEUE_COPY);
+    assert_int_equal(im_queue_download(q, got, whole(IM_CLASS_KV, 100), 100), IM_OK);
+    assert_memory_equal(got, zero, 100);
+    /* outside the arena, and a copy larger than its buffer */
+    assert_int_equal(im_queue_download(q, got, whole(IM_CLASS_KV, 100), 101), IM_ERR_INTERNAL);
+    im_error_clear(r.ctx);
+    assert_int_equal(im_queue_download(q, got, whole(IM_CLASS_KV, 101), 101), IM_ERR_INTERNAL);
+    assert_non_null(strstr(im_error_text(r.ctx), "outside its arena"));
+    close_rig(&r);
+}
+
+static void test_failure_is_for_ever(void **state)
+{
+    (void)state;
+    for (int deferred = 0; deferred < 2; deferred++) {
+        rig r = open_rig(deferred);
+        assert_int_equal(im_device_reserve(r.d, IM_CLASS_CARRY, 64), IM_OK);
+        im_buffer b = whole(IM_CLASS_CARRY, 64);
+        im_queue *a = im_device_queue(r.d, IM_QUEUE_IO), *c = im_device_queue(r.d, IM_QUEUE_COPY);
+        push(a, add_one, NULL, b);
+        im_event good = im_queue_last(a);
+        push(a, refuse, r.ctx, b);
+        im_event bad = im_queue_last(a);
+        push(a, add_one, NULL, b);
+        assert_int_equal(im_event_wait(r.d, good), IM_OK);
+        assert_int_equal(im_event_wait(r.d, bad), IM_ERR_NONFINITE);
+        assert_int_equal(im_event_wait(r.d, im_queue_last(a)), IM_ERR_NONFINITE);
+        bool done;
+        assert_int_equal(im_event_poll(r.d, bad, &done), IM_ERR_NONFINITE);
+        /* who waits for it fails too */
+        im_status s = im_queue_wait(c, bad);
+        if (s == IM_OK)
+            s = im_event_wait(r.d, im_queue_last(c));
+        assert_int_equal(s, IM_ERR_NONFINITE);
+        assert_int_equal(im_device_sync(r.d), IM_ERR_NONFINITE);
+        close_rig(&r);
+    }
+}
+
+static void test_events(void **state)
+{
+    (void)state;
+    rig r = open_rig(true);
+    bool done = false;
+    assert_int_equal(im_event_poll(r.d, (im_event){0}, &done), IM_OK);
+    assert_true(done);
+    assert_int_equal(im_event_poll(r.d, (im_event){.queue = IM_QUEUE_COPY, .value = 7}, &done), IM_ERR_INTERNAL);
+    close_rig(&r);
+}
+
+static im_status keep_address(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)np, (void)now;
+    *(void **)arg = p[0];
+    *(char *)p[0] = 1;
+    return IM_OK;
+}
+
+/* A host pointer that was kept faults on the deferred device, in a child. */
+static void test_unreadable_outside_work(void **state)
+{
+    (void)state;
+    for (int deferred = 0; deferred < 2; deferred++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            signal(SIGBUS, SIG_DFL);
+            rig r = open_rig(deferred);
+            void *at = NULL;
+            if (im_device_reserve(r.d, IM_CLASS_CARRY, 64) != IM_OK)
+                _exit(9);
+            im_buffer b = whole(IM_CLASS_CARRY, 64);
+            im_work w = {.fn = keep_address, .arg = &at, .buf = &b, .nbuf = 1};
+            if (im_queue_push(im_device_queue(r.d, IM_QUEUE_COMPUTE), &w) != IM_OK || im_device_sync(r.d) != IM_OK)
+                _exit(9);
+            volatile char *c = at;
+            _exit(*c == 1 ? 7 : 8);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (deferred)
+            assert_false(WIFEXITED(status) && (WEXITSTATUS(status) == 7 || WEXITSTATUS(status) == 8 || WEXITSTATUS(status) == 9));
+        else
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    }
+}
+
+/* Many items: more than the ring holds. */
+static void test_long_queue(void **state)
+{
+    (void)state;
+    rig r = open_rig(true);
+    int64_t x = 0;
+    assert_int_equal(im_device_reserve(r.d, IM_CLASS_CARRY, 64), IM_OK);
+    im_buffer b = whole(IM_CLASS_CARRY, 64);
+    im_queue *q = im_device_queue(r.d, IM_QUEUE_IO);
+    for (int i = 0; i < 3000; i++)
+        push(q, add_one, NULL, b);
+    assert_int_equal(im_queue_download(q, &x, b, sizeof x), IM_OK);
+    assert_int_equal(im_device_sync(r.d), IM_OK);
+    assert_int_equal(x, 3000);
+    close_rig(&r);
+}
+
+/* ---- the self communicator -------------------------------------------------------------- */
+
+typedef struct comm_rig {
+    rig r;
+    im_comm *c;
+    im_queue *q;
+    im_buffer a, b;
+} comm_rig;
+
+static comm_rig open_comm(bool deferred)
+{
+    comm_rig k = {.r = open_rig(deferred)};
+    assert_int_equal(im_comm_self(k.r.d, &k.c), IM_OK);
+    assert_int_equal(im_device_reserve(k.r.d, IM_CLASS_COMM, 4096), IM_OK);
+    k.q = im_device_queue(k.r.d, IM_QUEUE_COMM0);
+    k.a = (im_buffer){.arena = IM_CLASS_COMM, .nbytes = 1024};
+    k.b = (im_buffer){.arena = IM_CLASS_COMM, .offset = 2048, .nbytes = 1024};
+    return k;
+}
+
+static void test_self(void **state)
+{
+    (void)state;
+    for (int deferred = 0; deferred < 2; deferred++) {
+        comm_rig k = open_comm(deferred);
+        float in[256], out[256];
+        for (int i = 0; i < 256; i++)
+            in[i] = (float)i - 0.5f;
+        assert_int_equal(im_comm_size(k.c), 1);
+        assert_string_equal(im_comm_backend(k.c), "self");
+        const size_t sizes[] = {0, 1, 3, 255, 256};
+        for (int op = 0; op < 6; op++)
+            for (size_t s = 0; s < 5; s++) {
+                im_event done = {0};
+                size_t n = sizes[s];
+                memset(out, 0, sizeof out);
+                assert_int_equal(im_queue_upload(k.q, k.a, in, sizeof in), IM_OK);
+                assert_int_equal(im_queue_upload(k.q, k.b, out, sizeof out), IM_OK);
+                im_status st = op == 0   ? im_comm_all_reduce(k.c, k.q, k.a, k.b, n, IM_F32, IM_SUM, &done)
+                               : op == 1 ? im_comm_reduce_scatter(k.c, k.q, k.a, k.b, &n, IM_F32, IM_SUM, &done)
+                               : op == 2 ? im_comm_all_gather(k.c, k.q, k.a, k.b, &n, IM_F32, &done)
+                               : op == 3 ? im_comm_all_to_all(k.c, k.q, k.a, k.b, n, IM_F32, &done)
+                                         : IM_OK;
+                if (op == 4) {
+                    st = im_comm_send(k.c, k.q, k.a, n, IM_F32, 0, &done);
+                    assert_int_equal(st, IM_OK);
+                    st = im_comm_recv(k.c, k.q, k.b, n, IM_F32, 0, &done);
+                } else if (op == 5) {
+                    assert_int_equal(im_comm_group_begin(k.c), IM_OK);
+                    assert_int_equal(im_comm_recv(k.c, k.q, k.b, n, IM_F32, 0, NULL), IM_OK);
+                    assert_int_equal(im_comm_send(k.c, k.q, k.a, n, IM_F32, 0, NULL), IM_OK);
+                    st = im_comm_group_end(k.c);
+                    done = im_queue_last(k.q);
+                }
+                assert_int_equal(st, IM_OK);
+                assert_int_equal(im_event_wait(k.r.d, done), IM_OK);
+                assert_int_equal(im_queue_download(k.q, out, k.b, sizeof out), IM_OK);
+                assert_int_equal(im_device_sync(k.r.d), IM_OK);
+                assert_memory_equal(out, in, n * 4);
+                for (size_t i = n; i < 256; i++)
+                    assert_true(out[i] == 0);
+            }
+        im_comm_destroy(k.c);
+        close_rig(&k.r);
+    }
+}
+
+static void test_self_refuses(void **state)
+{
+    (void)state;
+    comm_rig k = open_comm(false);
+    im_comm *half;
+    im_event done;
+    int both[2] = {0, 1};
+    assert_int_equal(im_comm_split(k.c, both, 2, &half), IM_ERR_ARG);
+    im_error_clear(k.r.ctx);
+    assert_int_equal(im_comm_all_reduce(k.c, k.q, k.a, k.b, 257, IM_F32, IM_SUM, &done), IM_ERR_INTERNAL);
+    im_error_clear(k.r.ctx);
+    assert_int_equal(im_comm_send(k.c, k.q, k.a, 1, IM_F32, 1, &done), IM_ERR_ARG);
+    im_error_clear(k.r.ctx);
+    assert_int_equal(im_comm_broadcast(k.c, k.q, k.a, 1, IM_F32, 2, &done), IM_ERR_ARG);
+    im_error_clear(k.r.ctx);
+    assert_int_equal(im_comm_send(k.c, k.q, k.a, 2, IM_F32, 0, &done), IM_OK);
+    assert_int_equal(im_comm_recv(k.c, k.q, k.b, 3, IM_F32, 0, &done), IM_ERR_ARG); /* sizes that differ */
+    im_error_clear(k.r.ctx);
+    im_comm_abort(k.c);
+    assert_int_equal(im_comm_error(k.c), IM_ERR_ABORTED);
+    im_error_clear(k.r.ctx);
+    assert_int_equal(im_comm_barrier(k.c, k.q, &done), IM_ERR_ABORTED);
+    im_comm_destroy(k.c);
+    close_rig(&k.r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order), cmocka_unit_test(test_arenas), cmocka_unit_test(test_failure_is_for_ever), cmocka_unit_test(test_events),
+        cmocka_unit_test(test_unreadable_outside_work), cmocka_unit_test(test_long_queue), cmocka_unit_test(test_self), cmocka_unit_test(test_self_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

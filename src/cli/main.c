@@ -12,6 +12,7 @@
 static const im_cli_command *const commands[] = {
     &im_cli_train_command,
     &im_cli_eval_command,
+    &im_cli_generate_command,
     &im_cli_data_command,
     &im_cli_model_command,
     &im_cli_checkpoint_command,

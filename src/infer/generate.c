@@ -1,0 +1,300 @@
+/* A prompt and its continuation: options in, text out as it comes. */
+#include "infer/infer.h"
+
+#include "data/data.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *im_infer_stop_name(im_infer_stop s)
+{
+    static const char *const name[] = {"length", "eos", "stop string", "asked"};
+    return name[s];
+}
+
+/* ---- the prompt --------------------------------------------------------------------------------- */
+
+static bool separates(char c)
+{
+    return c == ',' || c == '\0' || isspace((unsigned char)c);
+}
+
+/* "1,2 3": numbers with commas or white space between. */
+static im_status parse_ids(im_context *ctx, const im_infer_options *o, const im_model *m, im_infer_result *r)
+{
+    void *memory;
+    IM_TRY(im_alloc(ctx, strlen(o->ids) / 2 + 2, sizeof(int32_t), &memory));
+    r->prompt = memory;
+    for (const char *at = o->ids; *at;) {
+        if (separates(*at)) {
+            at++;
+            continue;
+        }
+        char *end;
+        long long id = strtoll(at, &end, 10);
+        int len = (int)strcspn(at, ", \t\r\n");
+        if (end == at || !separates(*end))
+            return im_fail(ctx, IM_ERR_ARG, "--ids: \"%.*s\" at character %zu is no id: numbers with commas or spaces between, as in \"1,2,3\"",
+                           len < 40 ? len : 40, at, (size_t)(at - o->ids) + 1);
+        if (id < 0 || id >= m->arch.V)
+            return im_fail(ctx, IM_ERR_ARG, "--ids: %.*s (number %zu): ids are from 0 to %" PRId64 " (%s: vocab_size)", len < 40 ? len : 40, at, r->nprompt + 1,
+                           m->arch.V - 1, m->source);
+        r->prompt[r->nprompt++] = (int32_t)id;
+        at = end;
+    }
+    if (!r->nprompt)
+        return im_fail(ctx, IM_ERR_ARG, "--ids: there is no id in it; at least one, as in \"1,2,3\"");
+    return IM_OK;
+}
+
+static im_status bytes_of_text(im_context *ctx, const im_infer_options *o, im_infer_result *r)
+{
+    size_t n = o->prompt_len ? o->prompt_len : strlen(o->prompt);
+    void *memory;
+    IM_TRY(im_alloc(ctx, n + 1, sizeof(int32_t), &memory));
+    r->prompt = memory;
+    r->nprompt = n ? n : 1;
+    r->prompt[0] = IM_BYTE_EOD; /* what stands before the first byte of a document */
+    for (size_t i = 0; i < n; i++)
+        r->prompt[i] = (unsigned char)o->prompt[i];
+    return IM_OK;
+}
+
+static im_status make_prompt(im_context *ctx, const im_infer_options *o, const im_infer *g, im_infer_result *r)
+{
+    const im_model *m = im_infer_model(g);
+    r->bytes = im_infer_is_bytes(g);
+    for (size_t i = 0; i < o->stop.n; i++)
+        if (!o->stop.item[i][0])
+            return im_fail(ctx, IM_ERR_ARG, "--stop: an empty text would end everything at once");
+    if (o->ids && !r->bytes && o->stop.n)
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (only models of bytes, vocabulary %d)",
+                       m->source, m->arch.V, IM_BYTE_VOCAB);
+    if (o->ids)
+        return parse_ids(ctx, o, m, r);
+    if (r->bytes)
+        return bytes_of_text(ctx, o, r);
+    return im_fail(ctx, IM_ERR_UNSUPPORTED,
+                   "--prompt: %s has a vocabulary of %" PRId64 " ids from a tokenizer, and this version reads text only for models of bytes (vocabulary %d); "
+                   "let its tokenizer make ids and give --ids \"1,2,3\"",
+                   m->source, m->arch.V, IM_BYTE_VOCAB);
+}
+
+static im_status check_options(im_context *ctx, const im_infer_options *o)
+{
+    if (o->prompt && o->ids)
+        return im_fail(ctx, IM_ERR_ARG, "--prompt and --ids: one of them");
+    if (o->model && !o->prompt && !o->ids)
+        return im_fail(ctx, IM_ERR_ARG, "--prompt is missing: a text, - for standard input, or --ids");
+    return IM_OK;
+}
+
+/* How many new ids: what was asked for, within the model's positions. */
+static im_status count_new(im_context *ctx, const im_infer_options *o, const im_model *m, size_t nprompt, int64_t *out)
+{
+    int64_t P = m->arch.P, left = P - (int64_t)nprompt;
+    if (left < 0 || (left == 0 && o->max_tokens != 0))
+        return im_fail(ctx, IM_ERR_ARG, "the prompt has %zu tokens, and the model %" PRId64 " positions for prompt and new tokens (%s): shorten it", nprompt, P,
+                       m->source);
+    if (o->max_tokens > left)
+        return im_fail(ctx, IM_ERR_ARG, "--max-tokens %" PRId64 " behind a prompt of %zu tokens is beyond the model's %" PRId64 " positions (%s): at most %" PRId64,
+                       o->max_tokens, nprompt, P, m->source, left);
+    *out = o->max_tokens >= 0 ? o->max_tokens : left < IM_INFER_DEFAULT_TOKENS ? left : IM_INFER_DEFAULT_TOKENS;
+    return IM_OK;
+}
+
+/* ---- the continuation ------------------------------------------------------------------------------ */
+
+typedef struct writer {
+    im_infer_stops stops;
+    im_infer_utf8 utf8;
+    im_str bytes; /* free of stop strings, not yet decoded */
+    const im_infer_sink *sink;
+    im_infer_result *r;
+} writer;
+
+/* Decodes what is certain, and shows it. */
+static void show(writer *w, bool end)
+{
+    size_t before = w->r->text.len;
+    im_infer_utf8_push(&w->utf8, im_str_text(&w->bytes), w->bytes.len, &w->r->text);
+    if (end)
+        im_infer_utf8_end(&w->utf8, &w->r->text);
+    w->bytes.len = 0;
+    size_t n = w->r->text.len - before;
+    if (n && w->sink->text)
+        w->sink->text(w->sink->arg, w->r->text.data + before, n);
+}
+
+/* Text that is not known here: the id as a number. */
+static void show_id(writer *w, int32_t id)
+{
+    size_t before = w->r->text.len;
+    im_str_printf(&w->r->text, "%s%d", before ? " " : "", id);
+    if (w->sink->text && !w->r->text.failed)
+        w->sink->text(w->sink->arg, w->r->text.data + before, w->r->text.len - before);
+}
+
+/* true: the stream ends here. */
+static bool take_byte(writer *w, int32_t id)
+{
+    int stop = im_infer_stops_push(&w->stops, (char)id, &w->bytes);
+    if (stop >= 0) {
+        w->r->stop = IM_INFER_STOP_STRING;
+        w->r->stop_string = w->stops.text[stop];
+    }
+    show(w, stop >= 0);
+    return stop >= 0;
+}
+
+static im_status go_on(im_infer *g, writer *w, int64_t most)
+{
+    im_infer_result *r = w->r;
+    const im_infer_sink *sink = w->sink;
+    r->stop = IM_INFER_STOP_LENGTH;
+    while ((int64_t)r->n < most) {
+        if (sink->stop && sink->stop(sink->arg)) {
+            r->stop = IM_INFER_STOP_ASKED;
+            return IM_OK;
+        }
+        int32_t id = 0;
+        float p = 0;
+        IM_TRY(im_infer_next(g, &id, &p));
+        r->id[r->n] = id;
+        r->logprob[r->n++] = p;
+        if (sink->id)
+            sink->id(sink->arg, id, p);
+        if (im_infer_is_end(g, id)) {
+            r->stop = IM_INFER_STOP_EOS;
+            return IM_OK;
+        }
+        if (!r->bytes)
+            show_id(w, id);
+        else if (id < IM_BYTE_EOD && take_byte(w, id))
+            return IM_OK;
+    }
+    return IM_OK;
+}
+
+static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options *o, int64_t most, const im_infer_sink *sink, im_infer_result *r)
+{
+    writer w = {.stops = {.text = o->stop.item, .n = o->stop.n}, .sink = sink, .r = r};
+    im_status status = go_on(g, &w, most);
+    im_infer_stops_end(&w.stops, &w.bytes); /* a stop string that did not come whole is text */
+    show(&w, true);
+    if (status == IM_OK && (w.bytes.failed || r->text.failed))
+        status = im_fail(ctx, IM_ERR_NOMEM, "no memory for the text");
+    im_infer_stops_free(&w.stops);
+    im_str_free(&w.bytes);
+    return status;
+}
+
+static im_status make_room(im_context *ctx, const im_infer_options *o, int64_t most, im_infer_result *r)
+{
+    void *id, *logprob, *prompt = NULL;
+    IM_TRY(im_alloc(ctx, (size_t)most + 1, sizeof(int32_t), &id));
+    r->id = id;
+    IM_TRY(im_alloc(ctx, (size_t)most + 1, sizeof(float), &logprob));
+    r->logprob = logprob;
+    if (o->prompt_logprobs)
+        IM_TRY(im_alloc(ctx, r->nprompt, sizeof(float), &prompt));
+    r->prompt_logprob = prompt;
+    return IM_OK;
+}
+
+static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *o, const im_infer_sink *sink, im_infer_result *r)
+{
+    int64_t most = 0;
+    double t0 = im_clock_now();
+    IM_TRY(make_prompt(ctx, o, g, r));
+    IM_TRY(count_new(ctx, o, im_infer_model(g), r->nprompt, &most));
+    IM_TRY(make_room(ctx, o, most, r));
+    im_infer_config cfg = {.positions = (int64_t)r->nprompt + most, .first_feed = (int64_t)r->nprompt, .prompt_logprobs = o->prompt_logprobs,
+                           .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed,
+                           .precision = o->precision ? IM_BF16 : IM_F32, .threads = (int)o->threads, .kernels = (im_kernels)o->kernels,
+                           .deferred = o->device == 1};
+    IM_TRY(im_infer_start(g, &cfg));
+    double t1 = im_clock_now();
+    IM_TRY(im_infer_feed(g, r->prompt, r->nprompt, r->prompt_logprob));
+    double t2 = im_clock_now();
+    IM_TRY(write_all(ctx, g, o, most, sink, r));
+    r->load_s = t1 - t0;
+    r->prompt_s = t2 - t1;
+    r->next_s = im_clock_now() - t2;
+    return IM_OK;
+}
+
+im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, const im_infer_sink *sink, im_infer_result *out)
+{
+    static const im_infer_sink none = {0};
+    im_infer_result r = {0};
+    im_infer *g;
+    IM_TRY(check_options(ctx, o));
+    IM_TRY(im_infer_open(ctx, o->model, models_dir, &g));
+    im_status status = generate(ctx, g, o, sink ? sink : &none, &r);
+    im_infer_close(g);
+    if (status == IM_OK)
+        *out = r;
+    else
+        im_infer_result_free(&r);
+    return status;
+}
+
+void im_infer_result_free(im_infer_result *r)
+{
+    free(r->prompt);
+    free(r->id);
+    free(r->prompt_logprob);
+    free(r->logprob);
+    im_str_free(&r->text);
+    *r = (im_infer_result){0};
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------- */
+
+static void put_ids(const char *key, const int32_t *id, size_t n, im_str *out)
+{
+    im_str_printf(out, "\"%s\": [", key);
+    for (size_t i = 0; i < n; i++)
+        im_str_printf(out, "%s%d", i ? ", " : "", id[i]);
+    im_str_append(out, "], ");
+}
+
+static void put_logprobs(const char *key, const float *p, size_t n, im_str *out)
+{
+    im_str_printf(out, "\"%s\": [", key);
+    for (size_t i = 0; i < n; i++) {
+        im_str_append(out, i ? ", " : "");
+        if (isfinite(p[i]))
+            im_str_printf(out, "%.7g", (double)p[i]);
+        else
+            im_str_append(out, "null");
+    }
+    im_str_append(out, "], ");
+}
+
+static void put_text(const char *key, const char *text, size_t n, im_str *out)
+{
+    im_str_printf(out, "\"%s\": ", key);
+    if (text)
+        im_str_json_string(out, text, n);
+    else
+        im_str_append(out, "null");
+}
+
+void im_infer_result_json(const im_infer_result *r, im_str *out)
+{
+    im_str_append(out, "{");
+    put_ids("prompt_ids", r->prompt, r->nprompt, out);
+    if (r->prompt_logprob)
+        put_logprobs("prompt_logprobs", r->prompt_logprob, r->nprompt, out);
+    put_ids("ids", r->id, r->n, out);
+    put_logprobs("logprobs", r->logprob, r->n, out);
+    put_text("text", r->bytes ? im_str_text(&r->text) : NULL, r->text.len, out);
+    im_str_printf(out, ", \"stop\": \"%s\", ", im_infer_stop_name(r->stop));
+    put_text("stop_string", r->stop_string, r->stop_string ? strlen(r->stop_string) : 0, out);
+    im_str_append(out, "}");
+}

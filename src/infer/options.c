@@ -1,0 +1,21 @@
+#include "infer/infer.h"
+
+#define AT(member) offsetof(im_infer_options, member)
+
+const im_option im_infer_rows[IM_INFER_ROWS] = {
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, or a run directory (its latest checkpoint).", "DIR", AT(model), 'm', false, "What"},
+    {"prompt", IM_OPT_STRING, NULL, 0, 0, NULL, "Text to go on with, for models of bytes; - reads standard input (one newline at its end is dropped), \"\" begins a document.", "TEXT", AT(prompt), 'p', false, NULL},
+    {"ids", IM_OPT_STRING, NULL, 0, 0, NULL, "Ids to go on with, with commas or spaces between them: \"1,2,3\"; - reads standard input.", "IDS", AT(ids), 0, false, NULL},
+    {"max-tokens", IM_OPT_INT, "-1", -1, 1 << 28, NULL, "Most new tokens (-1: 256, or fewer where the model's positions end).", "N", AT(max_tokens), 'n', false, "How long"},
+    {"stop", IM_OPT_LIST, NULL, 0, 0, NULL, "End before this text; may be given several times.", "TEXT", AT(stop), 0, false, NULL},
+    {"temperature", IM_OPT_REAL, "0.8", 0, 1e6, NULL, "Logits are divided by this before an id is drawn; 0 always takes the likeliest id.", "T", AT(temperature), 0, false, "How ids are drawn"},
+    {"top-k", IM_OPT_INT, "0", 0, 1 << 28, NULL, "Draw from the K likeliest ids (0: all).", "K", AT(top_k), 0, false, NULL},
+    {"top-p", IM_OPT_REAL, "0.95", 0, 1, NULL, "Draw from the likeliest ids that together have this probability (1: all).", "P", AT(top_p), 0, false, NULL},
+    {"seed", IM_OPT_INT, "1", 0, 9e18, NULL, "The same seed draws the same ids.", "N", AT(seed), 's', false, NULL},
+    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; bf16 reads half the bytes.", "TYPE", AT(precision), 0, false, "Machine"},
+    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads (0: all usable cores).", "N", AT(threads), 't', false, NULL},
+    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false, NULL},
+    {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred", "For tests: deferred runs everything later on other threads.", "WHICH", AT(device), 0, true, NULL},
+    {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print one JSON object: prompt_ids, ids, logprobs, text, stop, stop_string.", NULL, AT(json), 0, false, "Output"},
+    {"logprobs-of-prompt", IM_OPT_BOOL, "false", 0, 0, NULL, "With --json: prompt_logprobs too, of each id of the prompt given those before it (null for the first).", NULL, AT(prompt_logprobs), 0, false, NULL},
+};

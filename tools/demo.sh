@@ -77,10 +77,10 @@ awk -v bigram="$bigram" -v trigram="$trigram" -v title="$model: $minutes min of 
 say "4. What it writes"
 for prompt in "AÇIKLAMA
 
-" "Bu komut, " "The "; do
-    "$imece" generate --model "$demo/run" --prompt "$prompt" --max-tokens 200 --temperature 0.7 --top-p 0.95 --seed 1
-    echo
-    echo "---"
+" "Bu komut" "The "; do
+    printf '%s' "$prompt"
+    "$imece" -q generate --model "$demo/run" --prompt "$prompt" --max-tokens 240 --temperature 0.7 --top-p 0.95 --seed 3
+    printf '\n%s\n' "--------"
 done
 
 checkpoint=$(field "$demo/summary.json" checkpoint)

@@ -216,7 +216,7 @@ static im_status bench_machine(bench *b)
         im_str_printf(&b->out,
                       "machine: %lld threads, instruction set %s, matrix products by %s, bf16: %s\n"
                       "memory: copy %.1f, triad %.1f, update in place %.1f GB/s\n"
-                      "matmul 1024 x 1024 x 1024: fp32 %.1f, bf16 %.1f GFLOP/s\n",
+                      "matrix products, best: fp32 %.1f, bf16 %.1f GFLOP/s\n",
                       (long long)b->o.threads, isa, library, bf16, b->memory.copy * 1e-9, b->memory.triad * 1e-9, b->memory.update * 1e-9,
                       b->roof_flops[0] * 1e-9, b->roof_flops[1] * 1e-9);
     return IM_OK;

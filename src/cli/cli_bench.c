@@ -175,6 +175,22 @@ static im_status bench_row(bench *b, const im_bench_row *row, int type, bool fir
     return IM_OK;
 }
 
+/* --only names at least one row. */
+static im_status check_only(const bench *b)
+{
+    const char *names[64];
+    size_t n = 0;
+    for (size_t i = 0; i < im_bench_nrows; i++) {
+        if (b->o.only == NULL || strstr(im_bench_rows[i].name, b->o.only) != NULL)
+            return IM_OK;
+        if (n < IM_COUNT_OF(names))
+            names[n++] = im_bench_rows[i].name;
+    }
+    const char *near = im_nearest_name(b->o.only, names, n);
+    return im_fail(b->cli->ctx, IM_ERR_ARG, "--only %.100s: no kernel has that in its name%s%s", b->o.only, near ? "; did you mean " : "",
+                   near ? near : "");
+}
+
 static im_status bench_kernels(bench *b)
 {
     bool first = true;
@@ -247,8 +263,10 @@ static int run_cpu(im_cli *cli, int argc, char **argv)
     if (status == IM_OK) {
         if (b.o.threads == 0)
             b.o.threads = im_machine_cores();
-        status = bench_all(&b);
+        status = check_only(&b);
     }
+    if (status == IM_OK)
+        status = bench_all(&b);
     if (status == IM_OK)
         fputs(im_str_text(&b.out), stdout);
     im_str_free(&b.out);

@@ -24,6 +24,7 @@ typedef struct im_comm_call {
     const void *src;       /* their addresses, inside run only; NULL where nbytes is 0. Broadcast: src and dst are the */
     void *dst;             /*   same; a message to oneself is a send with both, and a copy from one to the other */
     im_comm *comm;         /* whose call it is: the outermost decorator */
+    int state;             /* the backend's, while it runs */
     im_event event;        /* comm.c's: when the place in the ring is free again */
     im_event *done;        /* comm.c's: inside a group, where the caller's event goes */
     uint64_t record;       /* traced's: number of its record */
@@ -109,7 +110,7 @@ void im_comm_describe(const im_comm_signature *s, char *text, size_t size);
 void im_comm_rank_list(const im_comm *c, const bool *yes, im_str *out);
 /* "operation 7 of group 0-3 differs: ranks 0 1 called all_reduce ..., rank 2 called ..."; sig[size], by member. */
 im_status im_comm_fail_mismatch(im_comm *c, const im_comm_signature *sig) IM_MUST_CHECK;
-/* The deadline passed: names the call, who has arrived and who has not. arrived[size]. */
+/* The deadline passed: names the call, who has arrived and who has not. arrived[size]; NULL for a message. */
 im_status im_comm_fail_late(im_comm *c, const im_comm_call *call, double seconds, const bool *arrived) IM_MUST_CHECK;
 /* A send whose twin is another message: of whom, what was sent, what was expected. */
 im_status im_comm_fail_message(im_comm *c, int from, int to, const im_comm_signature *sent, const im_comm_signature *expected) IM_MUST_CHECK;

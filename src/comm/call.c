@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_TOLD = 4096 }; /* ranks that a message can name */
+
 void im_comm_sign(const im_comm *c, const im_comm_call *call, im_comm_signature *out)
 {
     im_comm_signature s = {.seq = call->seq, .count = call->count, .op = (uint32_t)call->op, .dtype = (uint32_t)call->dtype, .peer = call->peer};
@@ -70,8 +72,8 @@ static void name_group(const im_comm *c, im_str *out)
 im_status im_comm_fail_mismatch(im_comm *c, const im_comm_signature *sig)
 {
     im_str text = {0};
-    bool told[4096] = {false}, same[4096] = {false};
-    int n = c->size < 4096 ? c->size : 4096;
+    bool told[MOST_TOLD] = {false}, same[MOST_TOLD] = {false};
+    int n = c->size < MOST_TOLD ? c->size : MOST_TOLD;
     im_str_printf(&text, "operation %llu of ", (unsigned long long)sig[c->rank].seq);
     name_group(c, &text);
     im_str_append(&text, " differs among its ranks:");
@@ -95,39 +97,44 @@ im_status im_comm_fail_mismatch(im_comm *c, const im_comm_signature *sig)
     return s;
 }
 
+/* " not arrived: rank 2; arrived: rank 0 1" */
+static void name_missing(const im_comm *c, const bool *arrived, im_str *out)
+{
+    bool missing[MOST_TOLD] = {false}, any = false, all = true;
+    for (int i = 0; i < c->size && i < MOST_TOLD; i++) {
+        missing[i] = !arrived[i];
+        any |= missing[i];
+        all &= missing[i];
+    }
+    if (!any) {
+        im_str_append(out, "all ranks arrived, not all finished");
+        return;
+    }
+    im_str_append(out, "not arrived: rank ");
+    im_comm_rank_list(c, missing, out);
+    im_str_append(out, all ? "; arrived: none" : "; arrived: rank ");
+    im_comm_rank_list(c, arrived, out);
+}
+
 im_status im_comm_fail_late(im_comm *c, const im_comm_call *call, double seconds, const bool *arrived)
 {
     im_str text = {0};
     im_comm_signature sig;
     char what[384];
-    bool missing[4096] = {false}, any = false, all = true;
-    for (int i = 0; i < c->size && i < 4096; i++) {
-        missing[i] = !arrived[i];
-        any |= missing[i];
-        all &= missing[i];
-    }
+    bool message = call->op == IM_COMM_SEND || call->op == IM_COMM_RECV;
     im_comm_sign(c, call, &sig);
     im_comm_describe(&sig, what, sizeof what);
-    if (call->op == IM_COMM_SEND || call->op == IM_COMM_RECV) {
-        im_str_printf(&text, "%s, message %llu %s rank %d, ", what, (unsigned long long)call->seq, call->op == IM_COMM_SEND ? "to" : "from",
-                      c->members[call->peer]);
-    } else {
+    if (message)
+        im_str_printf(&text, "%s %s rank %d, message %llu in ", what, call->op == IM_COMM_SEND ? "to" : "from", c->members[call->peer],
+                      (unsigned long long)call->seq);
+    else
         im_str_printf(&text, "%s, operation %llu of ", what, (unsigned long long)call->seq);
-    }
     name_group(c, &text);
     im_str_printf(&text, ", was not over after %.3g s: ", seconds);
-    if (any) {
-        im_str_append(&text, "not arrived: rank ");
-        im_comm_rank_list(c, missing, &text);
-        im_str_append(&text, "; arrived: ");
-        if (all)
-            im_str_append(&text, "none");
-        else
-            im_str_append(&text, "rank ");
-        im_comm_rank_list(c, arrived, &text);
-    } else {
-        im_str_append(&text, "all ranks arrived, not all finished");
-    }
+    if (message)
+        im_str_printf(&text, "rank %d has not come to its %s", c->members[call->peer], call->op == IM_COMM_SEND ? "recv" : "send");
+    else
+        name_missing(c, arrived, &text);
     im_status s = im_fail(c->ctx, IM_ERR_TIMEOUT, "%s", im_str_text(&text));
     im_str_free(&text);
     return s;

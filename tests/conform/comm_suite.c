@@ -10,30 +10,16 @@
 
 /* ---- noting failures ------------------------------------------------------------------------ */
 
-static void note(comm_rig *r, int line, const char *fmt, ...)
+void comm_note(comm_rig *r, int line, const char *fmt, ...)
 {
     if (r->failed[0])
         return;
-    int n = snprintf(r->failed, sizeof r->failed, "comm_suite.c:%d: rank %d of %d: ", line, r->rank, r->size);
+    int n = snprintf(r->failed, sizeof r->failed, "suite line %d: rank %d of %d: ", line, r->rank, r->size);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(r->failed + n, sizeof r->failed - (size_t)n, fmt, ap);
     va_end(ap);
 }
-
-#define CHECK(r, cond)                                                                        \
-    do {                                                                                      \
-        if (!(cond)) {                                                                        \
-            note(r, __LINE__, "%s; error: %s", #cond, im_error_text((r)->ctx));               \
-            return;                                                                           \
-        }                                                                                     \
-    } while (0)
-#define OK(r, expr) CHECK(r, (expr) == IM_OK)
-#define STOP_IF_FAILED(r)     \
-    do {                      \
-        if ((r)->failed[0])   \
-            return;           \
-    } while (0)
 
 /* ---- types ---------------------------------------------------------------------------------------- */
 
@@ -101,21 +87,14 @@ static double get(const void *p, im_dtype t, size_t i)
 
 /* ---- memory, queues ---------------------------------------------------------------------------------- */
 
-typedef struct bench {
-    im_queue *q;
-    im_buffer in, out;
-    char *host, *back; /* [nbytes] each */
-    size_t nbytes;
-} bench;
-
-static im_queue *queue(comm_rig *r, unsigned k)
+im_queue *comm_queue(comm_rig *r, unsigned k)
 {
     return im_device_queue(r->device, IM_QUEUE_COMM0 + k);
 }
 
-static bool make_bench(comm_rig *r, bench *b, size_t nbytes)
+bool comm_bench_make(comm_rig *r, comm_bench *b, size_t nbytes)
 {
-    *b = (bench){.q = queue(r, 0), .nbytes = nbytes};
+    *b = (comm_bench){.q = comm_queue(r, 0), .nbytes = nbytes};
     if (im_device_reserve(r->device, IM_CLASS_COMM, 2 * nbytes) != IM_OK)
         return false;
     b->in = (im_buffer){.arena = IM_CLASS_COMM, .nbytes = nbytes};
@@ -125,36 +104,36 @@ static bool make_bench(comm_rig *r, bench *b, size_t nbytes)
     return b->q && b->host && b->back;
 }
 
-static void drop_bench(bench *b)
+void comm_bench_drop(comm_bench *b)
 {
     free(b->host);
     free(b->back);
 }
 
 /* host -> in, and 0xEE everywhere in out (so that what was not written shows). */
-static im_status load(bench *b)
+static im_status load(comm_bench *b)
 {
     IM_TRY(im_queue_upload(b->q, b->in, b->host, b->nbytes));
     memset(b->back, 0xEE, b->nbytes);
     return im_queue_upload(b->q, b->out, b->back, b->nbytes);
 }
 
-static im_status fetch(comm_rig *r, bench *b, im_buffer from)
+static im_status fetch(comm_rig *r, comm_bench *b, im_buffer from)
 {
     IM_TRY(im_event_wait(r->device, im_queue_last(b->q)));
     IM_TRY(im_queue_download(b->q, b->back, from, b->nbytes));
     return im_event_wait(r->device, im_queue_last(b->q));
 }
 
-static bool untouched(const bench *b, size_t from)
+static bool untouched(const comm_bench *b, size_t from)
 {
-    for (size_t i = from; i < b->nbytes; i++)
+    for (size_t i = from; i < b->nbytes && i < from + 512; i++)
         if ((unsigned char)b->back[i] != 0xEE)
             return false;
     return true;
 }
 
-static im_buffer part(im_buffer b, size_t at, size_t nbytes)
+im_buffer comm_part(im_buffer b, size_t at, size_t nbytes)
 {
     return (im_buffer){.arena = b.arena, .offset = b.offset + at, .nbytes = nbytes};
 }
@@ -185,13 +164,14 @@ static size_t count_of(int member, size_t scale)
 
 /* ---- collectives --------------------------------------------------------------------------------------- */
 
-static const size_t sizes[] = {0, 1, 3, 1021, 9001};
-enum { NSIZES = 5, MOST = 9001, MOST_RANKS = 64 };
+/* elements: none, one, few; in one piece and in several of a backend's */
+static const size_t sizes[] = {0, 1, 3, 131, 4099};
+enum { NSIZES = 5, MOST = 4099, SCALE = 131 };
 
 static void all_reduce(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, MOST * 8));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, MOST * 8));
     for (int ti = 0; ti < NTYPES; ti++)
         for (int si = 0; si < NSIZES; si++)
             for (int k = 0; k < 4; k++) { /* sum, max, min, sum in place */
@@ -209,19 +189,19 @@ static void all_reduce(comm_rig *r)
                 OK(r, fetch(r, &b, out));
                 for (size_t i = 0; i < n; i++)
                     if (get(b.back, t, i) != reduced(r->size, i, t, op)) {
-                        note(r, __LINE__, "all_reduce %s, %zu x %s, element %zu: %g, not %g", k == 3 ? "in place" : "", n, im_dtype_name(t), i,
+                        comm_note(r, __LINE__, "all_reduce %s, %zu x %s, element %zu: %g, not %g", k == 3 ? "in place" : "", n, im_dtype_name(t), i,
                              get(b.back, t, i), reduced(r->size, i, t, op));
                         return;
                     }
                 CHECK(r, untouched(&b, nbytes));
             }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* in place: the result lies where the own part of the input was; counts even or not */
-static void scatter(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, bool in_place)
+static void scatter(comm_rig *r, comm_bench *b, im_dtype t, size_t scale, bool even, bool in_place)
 {
-    size_t counts[MOST_RANKS], total = 0, before = 0, esize = im_dtype_size(t);
+    size_t counts[COMM_MOST_RANKS], total = 0, before = 0, esize = im_dtype_size(t);
     for (int i = 0; i < r->size; i++) {
         counts[i] = even ? scale : count_of(i, scale);
         before += i < r->rank ? counts[i] : 0;
@@ -232,12 +212,12 @@ static void scatter(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, 
         put(b->host, t, i, value(r->rank, i, t));
     OK(r, load(b));
     im_buffer out = in_place ? b->in : b->out;
-    OK(r, im_comm_reduce_scatter(r->world, b->q, b->in, part(out, at, mine * esize), counts, t, IM_SUM, NULL));
+    OK(r, im_comm_reduce_scatter(r->world, b->q, b->in, comm_part(out, at, mine * esize), counts, t, IM_SUM, NULL));
     memset(counts, 0xFF, sizeof counts); /* the list is the caller's again */
     OK(r, fetch(r, b, out));
     for (size_t i = 0; i < mine; i++)
         if (get(b->back + at, t, i) != reduced(r->size, before + i, t, IM_SUM)) {
-            note(r, __LINE__, "reduce_scatter %s, %zu x %s, element %zu: %g", in_place ? "in place" : "", total, im_dtype_name(t), i,
+            comm_note(r, __LINE__, "reduce_scatter %s, %zu x %s, element %zu: %g", in_place ? "in place" : "", total, im_dtype_name(t), i,
                  get(b->back + at, t, i));
             return;
         }
@@ -245,9 +225,9 @@ static void scatter(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, 
         CHECK(r, untouched(b, mine * esize));
 }
 
-static void gather(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, bool in_place)
+static void gather(comm_rig *r, comm_bench *b, im_dtype t, size_t scale, bool even, bool in_place)
 {
-    size_t counts[MOST_RANKS], total = 0, before = 0, esize = im_dtype_size(t), i = 0;
+    size_t counts[COMM_MOST_RANKS], total = 0, before = 0, esize = im_dtype_size(t), i = 0;
     for (int k = 0; k < r->size; k++) {
         counts[k] = even ? scale : count_of(k, scale);
         before += k < r->rank ? counts[k] : 0;
@@ -259,13 +239,13 @@ static void gather(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, b
         put(b->host + at, t, i, value(r->rank, i, t));
     OK(r, load(b));
     im_buffer out = in_place ? b->in : b->out;
-    OK(r, im_comm_all_gather(r->world, b->q, part(b->in, at, mine * esize), out, counts, t, NULL));
+    OK(r, im_comm_all_gather(r->world, b->q, comm_part(b->in, at, mine * esize), out, counts, t, NULL));
     OK(r, fetch(r, b, out));
     size_t place = 0;
     for (int k = 0; k < r->size; k++)
         for (i = 0; i < counts[k]; i++, place++)
             if (get(b->back, t, place) != value(k, i, t)) {
-                note(r, __LINE__, "all_gather %s, %zu x %s, element %zu of rank %d: %g", in_place ? "in place" : "", total, im_dtype_name(t), i, k,
+                comm_note(r, __LINE__, "all_gather %s, %zu x %s, element %zu of rank %d: %g", in_place ? "in place" : "", total, im_dtype_name(t), i, k,
                      get(b->back, t, place));
                 return;
             }
@@ -274,8 +254,8 @@ static void gather(comm_rig *r, bench *b, im_dtype t, size_t scale, bool even, b
 
 static void scatter_and_gather(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, (size_t)r->size * 1021 * 8 * 7 + 64));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, (size_t)r->size * SCALE * 8 * 7 + 64));
     for (int ti = 0; ti < NTYPES; ti++)
         for (int si = 0; si < 4; si++)
             for (int k = 0; k < 4; k++) {
@@ -284,13 +264,13 @@ static void scatter_and_gather(comm_rig *r)
                 gather(r, &b, all_types[ti], sizes[si], k & 1, k >> 1);
                 STOP_IF_FAILED(r);
             }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 static void broadcast(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, MOST * 8));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, MOST * 8));
     for (int ti = 0; ti < NTYPES; ti++)
         for (int si = 0; si < NSIZES; si++) {
             im_dtype t = all_types[ti];
@@ -306,13 +286,13 @@ static void broadcast(comm_rig *r)
                 CHECK(r, get(b.back, t, i) == value(root, i, t));
             CHECK(r, untouched(&b, nbytes));
         }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 static void all_to_all(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, (size_t)r->size * 1021 * 8));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, (size_t)r->size * SCALE * 8));
     for (int ti = 0; ti < NTYPES; ti++)
         for (int si = 0; si < 4; si++) {
             im_dtype t = all_types[ti];
@@ -327,13 +307,13 @@ static void all_to_all(comm_rig *r)
                     CHECK(r, get(b.back, t, (size_t)k * n + i) == value(k, (size_t)r->rank * n + i, t));
             CHECK(r, untouched(&b, n * (size_t)r->size * im_dtype_size(t)));
         }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 static void barrier(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, 64));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, 64));
     for (int i = 0; i < 50; i++) {
         im_event done = {0};
         OK(r, im_comm_barrier(r->world, b.q, &done));
@@ -342,7 +322,7 @@ static void barrier(comm_rig *r)
             OK(r, im_event_wait(r->device, done));
     }
     OK(r, im_device_sync(r->device));
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* Nobody leaves a barrier before the slowest has come. */
@@ -351,11 +331,11 @@ static void barrier_waits(comm_rig *r)
     double t0 = im_clock_now();
     if (r->rank == r->size - 1)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    OK(r, im_comm_barrier(r->world, queue(r, 0), NULL));
+    OK(r, im_comm_barrier(r->world, comm_queue(r, 0), NULL));
     OK(r, im_device_sync(r->device));
     if (r->size > 1 && r->rank == r->size - 1)
         CHECK(r, im_clock_now() - t0 >= 0.05);
-    OK(r, im_comm_barrier(r->world, queue(r, 0), NULL));
+    OK(r, im_comm_barrier(r->world, comm_queue(r, 0), NULL));
     OK(r, im_device_sync(r->device));
     CHECK(r, im_clock_now() - t0 >= (r->rank == r->size - 1 ? 0.05 : 0.0));
 }
@@ -390,9 +370,9 @@ static double in_order(int size, size_t i, im_dtype t)
 
 static void order(comm_rig *r)
 {
-    bench b;
+    comm_bench b;
     enum { N = 3001 };
-    CHECK(r, make_bench(r, &b, N * 8));
+    CHECK(r, comm_bench_make(r, &b, N * 8));
     static const im_dtype types[] = {IM_F32, IM_F64, IM_BF16, IM_F16};
     for (int k = 0; k < 8; k++) {
         im_dtype t = types[k % 4];
@@ -406,18 +386,18 @@ static void order(comm_rig *r)
         OK(r, fetch(r, &b, b.out));
         for (size_t i = 0; i < n; i++)
             if (get(b.back, t, i) != in_order(r->size, i, t)) {
-                note(r, __LINE__, "sum of %s, element %zu: %.9g, in the order of ranks it is %.9g", im_dtype_name(t), i, get(b.back, t, i),
+                comm_note(r, __LINE__, "sum of %s, element %zu: %.9g, in the order of ranks it is %.9g", im_dtype_name(t), i, get(b.back, t, i),
                      in_order(r->size, i, t));
                 return;
             }
     }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 static void non_finite(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, 4096 * 8));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, 4096 * 8));
     static const im_dtype types[] = {IM_F32, IM_F64, IM_BF16, IM_F16};
     for (int k = 0; k < 12; k++) {
         im_dtype t = types[k % 4];
@@ -437,14 +417,14 @@ static void non_finite(comm_rig *r)
                 CHECK(r, got == (k / 4 == IM_SUM ? r->size : 1));
         }
     }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* Sums of integers wrap in their own type. */
 static void wrap(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, 64));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, 64));
     int32_t big = INT32_MAX - r->rank, got;
     uint32_t sum = 0;
     for (int k = 0; k < r->size; k++)
@@ -455,7 +435,7 @@ static void wrap(comm_rig *r)
     OK(r, fetch(r, &b, b.out));
     memcpy(&got, b.back, sizeof got);
     CHECK(r, (uint32_t)got == sum);
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------- */
@@ -463,8 +443,8 @@ static void wrap(comm_rig *r)
 /* Everyone to the next, everyone from the one before, in both orders within the group. */
 static void ring(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, MOST * 8));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, MOST * 8));
     int next = (r->rank + 1) % r->size, before = (r->rank + r->size - 1) % r->size;
     for (int ti = 0; ti < NTYPES; ti++)
         for (int si = 0; si < NSIZES; si++) {
@@ -488,20 +468,20 @@ static void ring(comm_rig *r)
                 CHECK(r, get(b.back, t, i) == value(before, i, t));
             CHECK(r, untouched(&b, nbytes));
         }
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* A pipeline without groups: stage by stage, many messages, none of them waits for the host. */
 static void pipeline(comm_rig *r)
 {
     enum { N = 33, TURNS = 40 };
-    bench b;
-    CHECK(r, make_bench(r, &b, N * TURNS * 4));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, N * TURNS * 4));
     for (size_t i = 0; i < N * TURNS; i++)
         ((int32_t *)b.host)[i] = (int32_t)i * 3;
     OK(r, load(&b));
     for (size_t k = 0; k < TURNS; k++) {
-        im_buffer to = part(b.out, k * N * 4, N * 4), from = part(b.in, k * N * 4, N * 4);
+        im_buffer to = comm_part(b.out, k * N * 4, N * 4), from = comm_part(b.in, k * N * 4, N * 4);
         if (r->rank > 0)
             OK(r, im_comm_recv(r->world, b.q, to, N, IM_I32, r->rank - 1, NULL));
         if (r->rank + 1 < r->size)
@@ -510,16 +490,16 @@ static void pipeline(comm_rig *r)
     OK(r, fetch(r, &b, b.out));
     for (size_t i = 0; i < N * TURNS && r->rank; i++)
         CHECK(r, ((int32_t *)b.back)[i] == (int32_t)i * 3);
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* Everyone with everyone, several messages each way, in one group; oneself included. */
 static void everyone(comm_rig *r)
 {
     enum { N = 17, EACH = 3 };
-    bench b;
+    comm_bench b;
     size_t slots = (size_t)r->size * EACH;
-    CHECK(r, make_bench(r, &b, slots * N * 4));
+    CHECK(r, comm_bench_make(r, &b, slots * N * 4));
     for (size_t i = 0; i < slots * N; i++)
         ((int32_t *)b.host)[i] = r->rank * 100000 + (int32_t)i;
     OK(r, load(&b));
@@ -527,19 +507,19 @@ static void everyone(comm_rig *r)
     for (int k = 0; k < EACH; k++)
         for (int p = 0; p < r->size; p++) {
             size_t at = ((size_t)p * EACH + (size_t)k) * N * 4;
-            OK(r, im_comm_send(r->world, b.q, part(b.in, at, N * 4), N, IM_I32, p, NULL));
+            OK(r, im_comm_send(r->world, b.q, comm_part(b.in, at, N * 4), N, IM_I32, p, NULL));
         }
     for (int k = 0; k < EACH; k++)
         for (int p = r->size; p-- > 0;) {
             size_t at = ((size_t)p * EACH + (size_t)k) * N * 4;
-            OK(r, im_comm_recv(r->world, b.q, part(b.out, at, N * 4), N, IM_I32, p, NULL));
+            OK(r, im_comm_recv(r->world, b.q, comm_part(b.out, at, N * 4), N, IM_I32, p, NULL));
         }
     OK(r, im_comm_group_end(r->world));
     OK(r, fetch(r, &b, b.out));
     for (int p = 0; p < r->size; p++)
         for (size_t i = 0; i < EACH * N; i++)
             CHECK(r, ((int32_t *)b.back)[(size_t)p * EACH * N + i] == p * 100000 + (int32_t)((size_t)r->rank * EACH * N + i));
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* ---- groups ----------------------------------------------------------------------------------------------------- */
@@ -571,7 +551,7 @@ static void groups(comm_rig *r)
 {
     enum { GROUPS = 5, TURNS = 30, N = 600 };
     group g[GROUPS] = {{0}};
-    int list[MOST_RANKS];
+    int list[COMM_MOST_RANKS];
     OK(r, im_device_reserve(r->device, IM_CLASS_COMM, GROUPS * N * 8));
     uint64_t start[N], back[N];
     for (int k = 0; k < GROUPS; k++) {
@@ -587,8 +567,8 @@ static void groups(comm_rig *r)
             g[k].want *= (uint64_t)n;
         for (size_t i = 0; i < N; i++)
             start[i] = (uint64_t)1 << r->rank;
-        OK(r, im_queue_upload(queue(r, (unsigned)k), g[k].b, start, sizeof start));
-        OK(r, im_event_wait(r->device, im_queue_last(queue(r, (unsigned)k))));
+        OK(r, im_queue_upload(comm_queue(r, (unsigned)k), g[k].b, start, sizeof start));
+        OK(r, im_event_wait(r->device, im_queue_last(comm_queue(r, (unsigned)k))));
     }
     for (int i = 0; i < TURNS; i++)
         for (int j = 0; j < GROUPS; j++) {
@@ -596,14 +576,14 @@ static void groups(comm_rig *r)
             size_t n = i % 3 ? N : N / 2; /* small and large */
             if (!g[k].c)
                 continue;
-            OK(r, im_comm_all_reduce(g[k].c, queue(r, (unsigned)k), g[k].b, g[k].b, n, IM_I64, IM_SUM, NULL));
+            OK(r, im_comm_all_reduce(g[k].c, comm_queue(r, (unsigned)k), g[k].b, g[k].b, n, IM_I64, IM_SUM, NULL));
         }
     OK(r, im_device_sync(r->device));
     for (int k = 0; k < GROUPS; k++) {
         if (!g[k].c)
             continue;
-        OK(r, im_queue_download(queue(r, (unsigned)k), back, g[k].b, sizeof back));
-        OK(r, im_event_wait(r->device, im_queue_last(queue(r, (unsigned)k))));
+        OK(r, im_queue_download(comm_queue(r, (unsigned)k), back, g[k].b, sizeof back));
+        OK(r, im_event_wait(r->device, im_queue_last(comm_queue(r, (unsigned)k))));
         CHECK(r, back[0] == g[k].want && back[N / 2 - 1] == g[k].want);
         im_comm_destroy(g[k].c);
     }
@@ -616,7 +596,7 @@ static void split_again(comm_rig *r)
     int depth = 0;
     OK(r, im_device_reserve(r->device, IM_CLASS_COMM, 64));
     while (im_comm_size(c) > 1) {
-        int n = im_comm_size(c), half = (n + 1) / 2, list[MOST_RANKS], m = 0;
+        int n = im_comm_size(c), half = (n + 1) / 2, list[COMM_MOST_RANKS], m = 0;
         bool low = im_comm_rank(c) < half;
         for (int i = low ? 0 : half; i < (low ? half : n); i++)
             list[m++] = i;
@@ -625,7 +605,7 @@ static void split_again(comm_rig *r)
         CHECK(r, im_comm_size(c) == m);
         im_buffer b = {.arena = IM_CLASS_COMM, .nbytes = 8};
         int64_t one = 1, sum = 0;
-        im_queue *q = queue(r, (unsigned)depth);
+        im_queue *q = comm_queue(r, (unsigned)depth);
         OK(r, im_queue_upload(q, b, &one, 8));
         OK(r, im_comm_all_reduce(c, q, b, b, 1, IM_I64, IM_SUM, NULL));
         OK(r, im_queue_download(q, &sum, b, 8));
@@ -642,8 +622,8 @@ static void split_again(comm_rig *r)
 static void in_flight(comm_rig *r)
 {
     enum { TURNS = 1500 };
-    bench b;
-    CHECK(r, make_bench(r, &b, 64));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, 64));
     double one = 1;
     memcpy(b.host, &one, sizeof one);
     OK(r, load(&b));
@@ -659,7 +639,7 @@ static void in_flight(comm_rig *r)
     im_comm_count n[IM_COMM_OP_COUNT];
     im_comm_counts(r->world, n);
     CHECK(r, n[IM_COMM_ALL_REDUCE].calls == TURNS && n[IM_COMM_ALL_REDUCE].nbytes == TURNS * 8);
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
 /* ---- refusals that touch nobody else ---------------------------------------------------------------------------------- */
@@ -673,12 +653,12 @@ static void in_flight(comm_rig *r)
 
 static void refusals(comm_rig *r)
 {
-    bench b;
-    CHECK(r, make_bench(r, &b, 4096));
+    comm_bench b;
+    CHECK(r, comm_bench_make(r, &b, 4096));
     im_comm *c = r->world, *other = NULL;
-    im_buffer shifted = part(b.in, 4, 2048), far = part(b.in, 8000, 4096), big = b.in;
-    size_t counts[MOST_RANKS];
-    for (int i = 0; i < MOST_RANKS; i++)
+    im_buffer shifted = comm_part(b.in, 4, 2048), far = comm_part(b.in, 8000, 4096), big = b.in;
+    size_t counts[COMM_MOST_RANKS];
+    for (int i = 0; i < COMM_MOST_RANKS; i++)
         counts[i] = SIZE_MAX / 2 + 2;
     REFUSED(r, im_comm_all_reduce(c, b.q, b.in, b.out, 1025, IM_F32, IM_SUM, NULL), IM_ERR_INTERNAL, "do not fit");
     REFUSED(r, im_comm_all_reduce(c, b.q, b.in, b.out, SIZE_MAX / 2, IM_F32, IM_SUM, NULL), IM_ERR_INTERNAL, "do not fit");
@@ -707,193 +687,12 @@ static void refusals(comm_rig *r)
     OK(r, im_comm_all_reduce(c, b.q, big, big, 1, IM_I64, IM_SUM, NULL));
     OK(r, im_comm_barrier(c, b.q, NULL));
     if (r->size > 1)
-        REFUSED(r, im_comm_barrier(c, queue(r, 3), NULL), IM_ERR_INTERNAL, "split off another one");
+        REFUSED(r, im_comm_barrier(c, comm_queue(r, 3), NULL), IM_ERR_INTERNAL, "split off another one");
     OK(r, im_device_sync(r->device));
-    drop_bench(&b);
+    comm_bench_drop(&b);
 }
 
-/* ---- mismatches --------------------------------------------------------------------------------------------------------- */
-
-/* After a failed operation: an error of this kind, soon, whose text has all of these words. */
-static void expect_error(comm_rig *r, int line, im_status got, im_status want, double t0, const char *const *words, int n)
-{
-    double limit = r->deadline < COMM_DEADLINE ? r->deadline + 10 : 20; /* the machine may be busy; it never waits out a long deadline */
-    if (got != want || im_clock_now() - t0 > limit) {
-        note(r, line, "%s after %.2f s, not %s; %s", im_status_name(got), im_clock_now() - t0, im_status_name(want), im_error_text(r->ctx));
-        return;
-    }
-    for (int i = 0; i < n; i++)
-        if (!strstr(im_error_text(r->ctx), words[i]))
-            note(r, line, "\"%s\" is missing in: %s", words[i], im_error_text(r->ctx));
-}
-
-/* The last rank calls something else in operation 3. */
-static void mismatch(comm_rig *r, int kind)
-{
-    bench b;
-    CHECK(r, make_bench(r, &b, 65536));
-    bool odd = r->rank == r->size - 1;
-    im_queue *q = b.q;
-    im_comm *c = r->world;
-    size_t counts[MOST_RANKS];
-    for (int i = 0; i < r->size; i++)
-        counts[i] = (size_t)(i + 1) * 10;
-    if (odd && kind == 6) {
-        counts[0] += 5;
-        counts[1] -= 5;
-    }
-    OK(r, im_comm_barrier(c, q, NULL));
-    OK(r, im_comm_all_reduce(c, q, b.in, b.out, 5000, IM_F32, IM_SUM, NULL));
-    double t0 = im_clock_now();
-    im_event done = {0};
-    switch (kind) {
-    case 0:
-        if (odd)
-            OK(r, im_comm_barrier(c, q, &done));
-        else
-            OK(r, im_comm_all_reduce(c, q, b.in, b.out, 5000, IM_F32, IM_SUM, &done));
-        break;
-    case 1: OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 4999 : 5000, IM_F32, IM_SUM, &done)); break;
-    case 2: OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 2 : 3, odd ? IM_F64 : IM_F32, IM_SUM, &done)); break;
-    case 3: OK(r, im_comm_all_reduce(c, q, b.in, b.out, 3, IM_F32, odd ? IM_MAX : IM_SUM, &done)); break;
-    case 4: OK(r, im_comm_broadcast(c, q, b.in, 3000, IM_F32, odd ? 1 : 0, &done)); break;
-    case 5: /* in one it is small, in the other large */
-        OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 1 : 16384, IM_F32, IM_SUM, &done));
-        break;
-    default: OK(r, im_comm_all_gather(c, q, b.in, b.out, counts, IM_F32, &done));
-    }
-    static const char *const words[7][3] = {
-        {"operation 3", "barrier", "all_reduce of 5000 x fp32 sum"}, {"operation 3", "4999", "5000"}, {"operation 3", "fp64", "fp32"},
-        {"operation 3", "max", "sum"}, {"operation 3", "root 0", "root 1"}, {"operation 3", "of 1 x", "16384"}, {"operation 3", "(10 20", "(15 15"},
-    };
-    expect_error(r, __LINE__, im_event_wait(r->device, done), IM_ERR_ARG, t0, words[kind], 3);
-    char last[32];
-    snprintf(last, sizeof last, "rank %d called", r->size - 1);
-    if (!strstr(im_error_text(r->ctx), last))
-        note(r, __LINE__, "%s is missing in: %s", last, im_error_text(r->ctx));
-    im_error_clear(r->ctx);
-    CHECK(r, im_comm_barrier(c, q, NULL) != IM_OK); /* dead */
-    drop_bench(&b);
-}
-
-static void mismatch_op(comm_rig *r) { mismatch(r, 0); }
-static void mismatch_count(comm_rig *r) { mismatch(r, 1); }
-static void mismatch_dtype(comm_rig *r) { mismatch(r, 2); }
-static void mismatch_reduce(comm_rig *r) { mismatch(r, 3); }
-static void mismatch_root(comm_rig *r) { mismatch(r, 4); }
-static void mismatch_small_large(comm_rig *r) { mismatch(r, 5); }
-static void mismatch_counts(comm_rig *r) { mismatch(r, 6); }
-
-static void mismatch_message(comm_rig *r)
-{
-    bench b;
-    CHECK(r, make_bench(r, &b, 65536));
-    double t0 = im_clock_now();
-    im_event done = {0};
-    if (r->rank == 0)
-        OK(r, im_comm_send(r->world, b.q, b.in, 700, IM_F32, 1, &done));
-    else if (r->rank == 1)
-        OK(r, im_comm_recv(r->world, b.q, b.in, 701, IM_F32, 0, &done));
-    im_status s = r->rank > 1 ? im_comm_barrier(r->world, b.q, &done) : IM_OK; /* refused at once, when the world is dead already */
-    static const char *const words[] = {"message 1 from rank 0 to rank 1", "700 x fp32", "701 x fp32"};
-    expect_error(r, __LINE__, s == IM_OK ? im_event_wait(r->device, done) : s, r->rank == 1 ? IM_ERR_ARG : IM_ERR_ABORTED, t0, words, 3);
-    drop_bench(&b);
-}
-
-/* ---- ranks that stop ---------------------------------------------------------------------------------------------------------- */
-
-static im_status operation(comm_rig *r, bench *b, int k, im_event *done)
-{
-    size_t counts[MOST_RANKS];
-    for (int i = 0; i < r->size; i++)
-        counts[i] = 50;
-    switch (k) {
-    case 0: return im_comm_all_reduce(r->world, b->q, b->in, b->out, 3, IM_F32, IM_SUM, done);
-    case 1: return im_comm_all_reduce(r->world, b->q, b->in, b->out, 5000, IM_F32, IM_SUM, done);
-    default: return im_comm_all_gather(r->world, b->q, b->in, b->out, counts, IM_F32, done);
-    }
-}
-
-/* The last rank never comes to operation 4: whoever waits names it. */
-static void absent_rank(comm_rig *r)
-{
-    bench b;
-    CHECK(r, make_bench(r, &b, 65536));
-    for (int k = 0; k < 3; k++)
-        OK(r, operation(r, &b, k, NULL));
-    OK(r, im_device_sync(r->device));
-    if (r->rank < r->size - 1) {
-        im_event done = {0};
-        char who[32];
-        double t0 = im_clock_now();
-        OK(r, operation(r, &b, 0, &done));
-        snprintf(who, sizeof who, "not arrived: rank %d;", r->size - 1);
-        const char *words[] = {"all_reduce of 3 x fp32 sum", "operation 4", who};
-        im_status s = im_event_wait(r->device, done);
-        expect_error(r, __LINE__, s, s == IM_ERR_ABORTED ? s : IM_ERR_TIMEOUT, t0, words, 3);
-    } else {
-        (void)nanosleep(&(struct timespec){.tv_sec = (time_t)r->deadline, .tv_nsec = (long)(fmod(r->deadline, 1) * 1e9)}, NULL);
-        for (int i = 0; i < 1000 && im_comm_error(r->world) == IM_OK; i++)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        CHECK(r, im_comm_error(r->world) == IM_ERR_ABORTED);
-    }
-    drop_bench(&b);
-}
-
-/* Nobody sends. */
-static void absent_message(comm_rig *r)
-{
-    bench b;
-    CHECK(r, make_bench(r, &b, 65536));
-    if (r->rank == 0) {
-        im_event done = {0};
-        double t0 = im_clock_now();
-        OK(r, im_comm_recv(r->world, b.q, b.in, 11, IM_F32, 1, &done));
-        const char *words[] = {"recv of 11 x fp32 from rank 1", "message 1", "rank 1 has not come to its send"};
-        expect_error(r, __LINE__, im_event_wait(r->device, done), IM_ERR_TIMEOUT, t0, words, 3);
-    } else {
-        for (int i = 0; i < 3000 && im_comm_error(r->world) == IM_OK; i++)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        CHECK(r, im_comm_error(r->world) == IM_ERR_ABORTED);
-    }
-    drop_bench(&b);
-}
-
-/* The last rank fails and says so; the others wait in the world, in a group, and for a message. */
-static void failing_rank(comm_rig *r)
-{
-    bench b;
-    CHECK(r, make_bench(r, &b, 65536));
-    int all[MOST_RANKS];
-    for (int i = 0; i < r->size; i++)
-        all[i] = i;
-    im_comm *other;
-    OK(r, im_comm_split(r->world, all, r->size, &other));
-    OK(r, operation(r, &b, 1, NULL));
-    OK(r, im_device_sync(r->device));
-    if (r->rank == r->size - 1) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
-        CHECK(r, im_fail(r->ctx, IM_ERR_NONFINITE, "the loss is not finite") == IM_ERR_NONFINITE);
-        im_comm_abort(r->world);
-    } else {
-        im_event done = {0}, also = {0};
-        double t0 = im_clock_now();
-        char who[32];
-        OK(r, operation(r, &b, 1, &done));
-        if (r->rank % 2)
-            OK(r, im_comm_recv(other, queue(r, 1), part(b.in, 0, 4), 1, IM_F32, r->size - 1, &also));
-        else
-            OK(r, im_comm_barrier(other, queue(r, 1), &also));
-        snprintf(who, sizeof who, "rank %d failed", r->size - 1);
-        const char *words[] = {who, "the loss is not finite"};
-        expect_error(r, __LINE__, im_event_wait(r->device, done), IM_ERR_ABORTED, t0, words, 2);
-        expect_error(r, __LINE__, im_event_wait(r->device, also), IM_ERR_ABORTED, t0, words, 2);
-    }
-    im_comm_destroy(other);
-    drop_bench(&b);
-}
-
-const comm_case comm_cases[] = {
+const comm_case comm_op_cases[] = {
     {"all_reduce", all_reduce, 1, 0, false},
     {"reduce_scatter, all_gather", scatter_and_gather, 1, 0, false},
     {"broadcast", broadcast, 1, 0, false},
@@ -910,16 +709,5 @@ const comm_case comm_cases[] = {
     {"groups of groups", split_again, 1, 0, false},
     {"in flight", in_flight, 1, 0, false},
     {"refusals", refusals, 1, 0, false},
-    {"mismatch: op", mismatch_op, 2, 0, true},
-    {"mismatch: count", mismatch_count, 2, 0, true},
-    {"mismatch: dtype", mismatch_dtype, 2, 0, true},
-    {"mismatch: reduce", mismatch_reduce, 2, 0, true},
-    {"mismatch: root", mismatch_root, 2, 0, true},
-    {"mismatch: small and large", mismatch_small_large, 2, 0, true},
-    {"mismatch: counts", mismatch_counts, 2, 0, true},
-    {"mismatch: message", mismatch_message, 2, 0, true},
-    {"absent rank", absent_rank, 2, 0.7, true},
-    {"absent message", absent_message, 2, 0.7, true},
-    {"failing rank", failing_rank, 2, 0, true},
 };
-const size_t comm_ncases = IM_COUNT_OF(comm_cases);
+const size_t comm_nop_cases = IM_COUNT_OF(comm_op_cases);

@@ -6,102 +6,40 @@
 #include <cmocka.h>
 
 #include "comm/backend.h"
-#include "conform/comm_suite.h"
+#include "conform/comm_threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- a world of threads ------------------------------------------------------------------- */
-
-typedef struct world_kind {
-    const char *name;
-    bool self, deferred;
-    int cores; /* as told to the world: 64: waits spin first; 1: they sleep at once */
-    int most;  /* ranks */
-} world_kind;
-
-static const world_kind kinds[] = {
-    {"self", true, false, 1, 1},
-    {"self, deferred", true, true, 1, 1},
-    {"threads, spinning", false, false, 64, 8},
-    {"threads, sleeping", false, false, 1, 8},
-    {"threads, deferred", false, true, 1, 8},
+static const comm_threads_kind kinds[] = {
+    {.name = "self", .self = true, .cores = 1},
+    {.name = "self, deferred", .self = true, .deferred = true, .cores = 1},
+    {.name = "threads, spinning", .cores = 64},
+    {.name = "threads, sleeping", .cores = 1},
+    {.name = "threads, deferred", .deferred = true, .cores = 1},
+    {.name = "threads, decorated", .cores = 1, .decorated = true},
 };
 
-typedef struct rank_thread {
-    pthread_t thread;
-    const world_kind *kind;
-    const comm_case *what;
-    im_comm_threads_world *world;
-    comm_rig rig;
-} rank_thread;
-
-static im_status open_rank(rank_thread *t)
+/* Sizes to step over: a case that waits for a deadline is not run in every one, nor does the slow sanitizer run all. */
+static int step(const comm_case *what)
 {
-    comm_rig *r = &t->rig;
-    im_device_config cfg = {.deferred = t->kind->deferred, .threads = 1, .comm_threads = true, .slow_ns = t->kind->deferred ? 1000 : 0};
-    IM_TRY(im_context_create(&r->ctx));
-    im_context_set_rank(r->ctx, r->rank);
-    IM_TRY(im_device_open(r->ctx, &cfg, &r->device));
-    if (t->kind->self)
-        return im_comm_self(r->device, &r->world);
-    return im_comm_threads_attach(t->world, r->device, r->rank, &r->world);
+#if defined(__SANITIZE_THREAD__)
+    return what->deadline > 0 ? 6 : 2;
+#else
+    return what->deadline > 0 ? 6 : 1;
+#endif
 }
 
-static void *rank_main(void *arg)
-{
-    rank_thread *t = arg;
-    comm_rig *r = &t->rig;
-    if (open_rank(t) != IM_OK)
-        snprintf(r->failed, sizeof r->failed, "rank %d did not start: %s", r->rank, im_error_text(r->ctx));
-    else
-        t->what->run(r);
-    if (r->failed[0] && r->world)
-        im_comm_abort(r->world); /* or the others would wait for this rank */
-    im_comm_destroy(r->world);
-    im_device_close(r->device);
-    im_context_destroy(r->ctx);
-    return NULL;
-}
-
-static void run_world(const world_kind *kind, const comm_case *what, int size)
-{
-    rank_thread t[8];
-    im_context *ctx;
-    im_comm_threads_world *world = NULL;
-    double deadline = what->deadline > 0 ? what->deadline : COMM_DEADLINE;
-    im_comm_threads_config cfg = {.size = size, .deadline = deadline, .cores = kind->cores};
-    assert_int_equal(im_context_create(&ctx), IM_OK);
-    assert_int_equal(im_comm_threads_world_create(ctx, &cfg, &world), IM_OK);
-    for (int i = 0; i < size; i++) {
-        t[i] = (rank_thread){.kind = kind, .what = what, .world = world, .rig = {.rank = i, .size = size, .deadline = deadline}};
-        assert_int_equal(pthread_create(&t[i].thread, NULL, rank_main, &t[i]), 0);
-    }
-    for (int i = 0; i < size; i++)
-        pthread_join(t[i].thread, NULL);
-    im_comm_threads_world_destroy(world);
-    im_context_destroy(ctx);
-    bool failed = false;
-    for (int i = 0; i < size; i++) {
-        if (t[i].rig.failed[0])
-            print_error("%s, %d ranks: %s\n", kind->name, size, t[i].rig.failed);
-        failed |= t[i].rig.failed[0] != 0;
-    }
-    assert_false(failed);
-}
-
-/* A case that waits for a deadline is not run in every size. */
 static void run_case(void **state)
 {
     const comm_case *what = *state;
     for (size_t k = 0; k < IM_COUNT_OF(kinds); k++)
-        for (int size = what->least; size <= kinds[k].most; size += what->deadline > 0 ? 6 : 1) {
+        for (int size = what->least; size <= (kinds[k].self ? 1 : 8); size += step(what)) {
             alarm(120);
-            run_world(&kinds[k], what, size);
+            assert_true(comm_run_threads(&kinds[k], what, size));
         }
     alarm(0);
 }
@@ -158,7 +96,9 @@ int main(void)
     static struct CMUnitTest tests[64];
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_halves);
-    for (size_t i = 0; i < comm_ncases; i++)
-        tests[n++] = (struct CMUnitTest){.name = comm_cases[i].name, .test_func = run_case, .initial_state = (void *)(uintptr_t)&comm_cases[i]};
+    for (size_t i = 0; i < comm_nop_cases + comm_nfault_cases; i++) {
+        const comm_case *c = i < comm_nop_cases ? &comm_op_cases[i] : &comm_fault_cases[i - comm_nop_cases];
+        tests[n++] = (struct CMUnitTest){.name = c->name, .test_func = run_case, .initial_state = (void *)(uintptr_t)c};
+    }
     return _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
 }

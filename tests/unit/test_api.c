@@ -31,7 +31,7 @@ static int setup(void **state)
     snprintf(f->valid, sizeof f->valid, "%s/d-valid", f->dir);
     snprintf(f->run, sizeof f->run, "%s/run", f->dir);
     FILE *out = fopen(f->text, "w");
-    for (int i = 0; out && i < 200; i++)
+    for (int i = 0; out && i < 60; i++)
         fprintf(out, "line %d: the village works together\n", i);
     return !out || fclose(out) != 0;
 }
@@ -49,6 +49,7 @@ typedef struct heard {
     int kinds[IM_TEXT_JSON + 1];
     int asked, stop_after;
     size_t pieces;
+    im_step_report step; /* the last */
 } heard;
 
 static void hear_text(void *arg, im_text_kind kind, const char *text)
@@ -56,6 +57,15 @@ static void hear_text(void *arg, im_text_kind kind, const char *text)
     heard *h = arg;
     assert_non_null(text);
     h->kinds[kind]++;
+}
+
+static void hear_step(void *arg, const im_step_report *step)
+{
+    heard *h = arg;
+    assert_int_equal(step->step, h->step.step + 1);
+    assert_true(step->loss > 0 && step->loss < 8 && step->grad_norm > 0 && step->lr > 0 && step->tokens_per_s > 0);
+    assert_int_equal(step->tokens, step->step * 16);
+    h->step = *step;
 }
 
 static void hear_piece(void *arg, const char *utf8, size_t n)
@@ -86,10 +96,11 @@ static void test_whole_way(void **state)
     fixture *f = *state;
     const char *files[] = {f->text};
     heard h = {0};
-    const im_hooks hooks = {.arg = &h, .text = hear_text, .piece = hear_piece, .stop = asked, .models_dir = IM_SOURCE_MODELS_DIR};
+    const im_hooks hooks = {.arg = &h, .text = hear_text, .step = hear_step, .piece = hear_piece, .stop = asked, .models_dir = IM_SOURCE_MODELS_DIR};
     assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 0.1), IM_OK);
     if (train(f, "3", &hooks) != IM_OK)
         fail_msg("%s", im_error_text(f->ctx));
+    assert_int_equal(h.step.step, 3);
     assert_int_equal(h.kinds[IM_TEXT_PLAN], 1);
     assert_true(h.kinds[IM_TEXT_PROGRESS] >= 3);
     assert_int_equal(h.kinds[IM_TEXT_SUMMARY], 1);
@@ -110,6 +121,47 @@ static void test_whole_way(void **state)
     assert_non_null(text);
     assert_true(h.pieces >= strlen(text));
     free(text);
+}
+
+/* id by id: the bytes of im_generate */
+static void test_generator(void **state)
+{
+    fixture *f = *state;
+    const char *files[] = {f->text};
+    const im_hooks hooks = {.models_dir = IM_SOURCE_MODELS_DIR};
+    const char *generation[] = {"--model", f->run, "--temperature", "0", "--threads", "1", "--max-tokens", "10", "--prompt", "line"};
+    const char *opening[] = {"--model", f->run, "--temperature", "0", "--threads", "1", "--max-tokens", "14", "--logprobs-of-prompt"};
+    const int32_t line[] = {'l', 'i', 'n', 'e'};
+    float p[4] = {0};
+    char *text = NULL, by_id[16] = {0};
+    im_generator *g = NULL;
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 0), IM_OK);
+    assert_int_equal(train(f, "30", &hooks), IM_OK);
+    assert_int_equal(im_generate(f->ctx, generation, COUNT(generation), NULL, &text), IM_OK);
+    assert_int_equal(im_generator_open(f->ctx, generation, COUNT(generation), NULL, &g), IM_ERR_ARG);
+    assert_non_null(strstr(im_error_text(f->ctx), "--prompt"));
+    im_error_clear(f->ctx);
+    if (im_generator_open(f->ctx, opening, COUNT(opening), NULL, &g) != IM_OK)
+        fail_msg("%s", im_error_text(f->ctx));
+    assert_int_equal(im_generator_vocabulary(g), 257);
+    assert_true(im_generator_is_end(g, 256) && !im_generator_is_end(g, 'a'));
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(im_generator_room(g), 14);
+        assert_int_equal(im_generator_feed(g, line, 4, p), IM_OK);
+        assert_true(isnan(p[0]) && p[1] < 0 && p[2] < 0 && p[3] < 0);
+        int n = 0;
+        for (int32_t id = 0; n < 10 && !im_generator_is_end(g, id); n++) {
+            assert_int_equal(im_generator_next(g, &id, p), IM_OK);
+            assert_true(p[0] < 0);
+            by_id[n] = id < 256 ? (char)id : 0;
+        }
+        assert_int_equal(im_generator_room(g), 10 - n);
+        assert_string_equal(by_id, text);
+        im_generator_rewind(g);
+    }
+    free(text);
+    im_generator_close(g);
+    im_generator_close(NULL);
 }
 
 static void test_stop(void **state)
@@ -162,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_whole_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_generator, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
     };

@@ -5,19 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void show(void *arg, im_text_kind kind, const char *text)
+static void show(void *arg, const im_step_report *s)
 {
     (void)arg;
-    if (kind == IM_TEXT_PROGRESS)
-        fprintf(stderr, "\r%s", text);
-    else if (kind != IM_TEXT_JSON)
-        fprintf(stderr, "\n%s\n", text);
+    if (s->step % 10 == 0)
+        printf("step %lld: loss %.4f, %.0f tokens/s\n", (long long)s->step, s->loss, s->tokens_per_s);
 }
 
 static im_status run(im_context *ctx, const char *text, const char *dir, const char *steps)
 {
     char data[4096], train[4200], valid[4200];
-    const im_hooks hooks = {.text = show};
+    const im_hooks hooks = {.step = show};
     const char *files[] = {text};
     snprintf(data, sizeof data, "%s-data", dir);
     snprintf(train, sizeof train, "%s-train", data);

@@ -70,9 +70,17 @@ typedef enum im_text_kind {
     IM_TEXT_JSON      /* the summary as one JSON object */
 } im_text_kind;
 
+/* A step of training, as its line in metrics.jsonl (docs/metrics.md). */
+typedef struct im_step_report {
+    int64_t step, tokens; /* done so far */
+    double loss;          /* nats a token; NaN in a step that was not finite */
+    double grad_norm, lr, seconds, tokens_per_s;
+} im_step_report;
+
 typedef struct im_hooks {
     void *arg;                                                    /* first argument of the functions below, each of which may be NULL */
     void (*text)(void *arg, im_text_kind kind, const char *text); /* without newline at its end */
+    void (*step)(void *arg, const im_step_report *step);          /* im_train: after each */
     void (*piece)(void *arg, const char *utf8, size_t n);         /* im_generate: whole characters, as they come */
     bool (*stop)(void *arg);                                      /* true: finish the step, save, return IM_ERR_STOPPED */
     const char *models_dir;                                       /* of named shapes; NULL: those installed with the library */
@@ -99,6 +107,25 @@ im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, con
 
 /* Goes on with --prompt or --ids. *text: what was generated, UTF-8 (ids in decimal for models that are not of bytes); free() it. */
 im_status im_generate(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, char **text) IM_MUST_CHECK;
+
+/* ---- generation id by id --------------------------------------------------------------------
+ *
+ * A generator is one sequence of ids over a key/value cache. Nothing is allocated after it was opened. After an error
+ * of feed or next only close is allowed. */
+typedef struct im_generator im_generator;
+/* The options of im_generate without --prompt, --ids and --stop; --max-tokens is the room for all ids, given and new (not given:
+ * as many as the model has positions). --logprobs-of-prompt lets feed tell log-probabilities. */
+im_status im_generator_open(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, im_generator **out) IM_MUST_CHECK;
+void im_generator_close(im_generator *g); /* NULL is allowed */
+int64_t im_generator_vocabulary(const im_generator *g);    /* ids are 0 to this, exclusive; 257: bytes, and 256 ends a document */
+bool im_generator_is_end(const im_generator *g, int32_t id); /* one of the model's eos_token_id */
+int64_t im_generator_room(const im_generator *g);          /* ids that still fit */
+/* Appends n ids. logprob: NULL, or n entries: the log-probability of each id given those before it; NaN for the first of each feed. */
+im_status im_generator_feed(im_generator *g, const int32_t *ids, size_t n, float *logprob) IM_MUST_CHECK;
+/* The next id, which becomes part of the sequence, and (unless NULL) its log-probability. How ids are fed, at once or one by one, changes
+ * nothing: randomness is keyed by the seed and the position. */
+im_status im_generator_next(im_generator *g, int32_t *id, float *logprob) IM_MUST_CHECK;
+void im_generator_rewind(im_generator *g); /* an empty sequence again */
 
 #ifdef __cplusplus
 }

@@ -86,6 +86,15 @@ static void pass_text(void *arg, im_train_text kind, const char *text)
         hooks->text(hooks->arg, kinds[kind], text);
 }
 
+static void pass_step(void *arg, const im_observe_step *s)
+{
+    const im_hooks *hooks = arg;
+    const im_step_report report = {.step = s->step, .tokens = s->tokens, .loss = s->loss, .grad_norm = s->grad_norm, .lr = s->lr,
+                                   .seconds = s->step_s, .tokens_per_s = s->tokens_per_s};
+    if (hooks->step)
+        hooks->step(hooks->arg, &report);
+}
+
 static bool pass_stop(void *arg)
 {
     const im_hooks *hooks = arg;
@@ -97,6 +106,7 @@ static im_train_env make_env(const im_hooks *hooks, char *buf)
     return (im_train_env){
         .arg = (void *)hooks, /* read only */
         .text = pass_text,
+        .step = pass_step,
         .stop = pass_stop,
         .measure_rate = true,
         .models_dir = models_dir(hooks, buf),
@@ -173,4 +183,87 @@ im_status im_generate(im_context *ctx, const char *const *options, size_t n, con
         status = generate(ctx, &o, hooks ? hooks : &no_hooks, text);
     im_arena_destroy(arena);
     return status;
+}
+
+/* ---- generation id by id ------------------------------------------------------------------ */
+
+struct im_generator {
+    im_infer *infer;
+};
+
+/* What a sequence without a given prompt has no use for. */
+static im_status refuse_prompt(im_context *ctx, const im_infer_options *o)
+{
+    const char *name = o->prompt ? "--prompt" : o->ids ? "--ids" : o->stop.n ? "--stop" : NULL;
+    if (name)
+        return im_fail(ctx, IM_ERR_ARG, "im_generator_open: %s is for im_generate; a generator is fed ids", name);
+    if (o->max_tokens == 0)
+        return im_fail(ctx, IM_ERR_ARG, "im_generator_open: --max-tokens 0: room for at least one id");
+    return IM_OK;
+}
+
+static im_status start(im_context *ctx, const im_infer_options *o, const im_hooks *hooks, im_generator *g)
+{
+    char buf[PATH_MAX];
+    IM_TRY(refuse_prompt(ctx, o));
+    IM_TRY(im_infer_open(ctx, o->model, models_dir(hooks, buf), &g->infer));
+    im_infer_config cfg = im_infer_config_of(o);
+    cfg.positions = o->max_tokens > 0 ? o->max_tokens : 0;
+    return im_infer_start(g->infer, &cfg);
+}
+
+im_status im_generator_open(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, im_generator **out)
+{
+    im_arena *arena;
+    im_infer_options o = {0};
+    void *memory = NULL;
+    IM_TRY(im_arena_create(ctx, &arena));
+    im_status status = parse(ctx, arena, im_infer_rows, IM_INFER_ROWS, options, n, &o);
+    if (status == IM_OK)
+        status = im_alloc(ctx, 1, sizeof(im_generator), &memory);
+    if (status == IM_OK)
+        status = start(ctx, &o, hooks ? hooks : &no_hooks, memory);
+    im_arena_destroy(arena);
+    if (status == IM_OK)
+        *out = memory;
+    else
+        im_generator_close(memory);
+    return status;
+}
+
+void im_generator_close(im_generator *g)
+{
+    if (g)
+        im_infer_close(g->infer);
+    free(g);
+}
+
+int64_t im_generator_vocabulary(const im_generator *g)
+{
+    return im_infer_model(g->infer)->arch.V;
+}
+
+bool im_generator_is_end(const im_generator *g, int32_t id)
+{
+    return im_infer_is_end(g->infer, id);
+}
+
+int64_t im_generator_room(const im_generator *g)
+{
+    return im_infer_room(g->infer);
+}
+
+im_status im_generator_feed(im_generator *g, const int32_t *ids, size_t n, float *logprob)
+{
+    return im_infer_feed(g->infer, ids, n, logprob);
+}
+
+im_status im_generator_next(im_generator *g, int32_t *id, float *logprob)
+{
+    return im_infer_next(g->infer, id, logprob);
+}
+
+void im_generator_rewind(im_generator *g)
+{
+    im_infer_rewind(g->infer);
 }

@@ -212,10 +212,9 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
     IM_TRY(make_prompt(ctx, o, g, r));
     IM_TRY(count_new(ctx, o, im_infer_model(g), r->nprompt, &most));
     IM_TRY(make_room(ctx, o, most, r));
-    im_infer_config cfg = {.positions = (int64_t)r->nprompt + most, .first_feed = (int64_t)r->nprompt, .prompt_logprobs = o->prompt_logprobs,
-                           .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k, .seed = (uint64_t)o->seed,
-                           .precision = o->precision ? IM_BF16 : IM_F32, .threads = (int)o->threads, .kernels = (im_kernels)o->kernels,
-                           .deferred = o->device == 1};
+    im_infer_config cfg = im_infer_config_of(o);
+    cfg.positions = (int64_t)r->nprompt + most;
+    cfg.first_feed = (int64_t)r->nprompt;
     IM_TRY(im_infer_start(g, &cfg));
     double t1 = im_clock_now();
     IM_TRY(im_infer_feed(g, r->prompt, r->nprompt, r->prompt_logprob));

@@ -88,6 +88,9 @@ typedef struct im_infer_options {
 enum { IM_INFER_ROWS = 15 };
 extern const im_option im_infer_rows[IM_INFER_ROWS];
 
+/* Drawing and machine as the options say; sizes are the caller's. */
+im_infer_config im_infer_config_of(const im_infer_options *o);
+
 enum { IM_INFER_DEFAULT_TOKENS = 256 };
 
 typedef enum im_infer_stop { IM_INFER_STOP_LENGTH, IM_INFER_STOP_EOS, IM_INFER_STOP_STRING, IM_INFER_STOP_ASKED } im_infer_stop;

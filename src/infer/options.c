@@ -19,3 +19,10 @@ const im_option im_infer_rows[IM_INFER_ROWS] = {
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print one JSON object: prompt_ids, ids, logprobs, text, stop, stop_string.", NULL, AT(json), 0, false, "Output"},
     {"logprobs-of-prompt", IM_OPT_BOOL, "false", 0, 0, NULL, "With --json: prompt_logprobs too, of each id of the prompt given those before it (null for the first).", NULL, AT(prompt_logprobs), 0, false, NULL},
 };
+
+im_infer_config im_infer_config_of(const im_infer_options *o)
+{
+    return (im_infer_config){.prompt_logprobs = o->prompt_logprobs, .temperature = o->temperature, .top_p = o->top_p, .top_k = o->top_k,
+                             .seed = (uint64_t)o->seed, .precision = o->precision ? IM_BF16 : IM_F32, .threads = (int)o->threads,
+                             .kernels = (im_kernels)o->kernels, .deferred = o->device == 1};
+}

@@ -99,6 +99,8 @@ static void tell_step(im_train_run *r, const im_metrics *m, double lr, double se
         r->metrics_failed = true;
         im_error_clear(r->ctx);
     }
+    if (r->env->step)
+        r->env->step(r->env->arg, &s);
     im_str line = {0};
     im_observe_progress(&s, r->total_steps, eta(r), &line);
     im_train_say(r, IM_TRAIN_TEXT_PROGRESS, "%s", im_str_text(&line));

@@ -105,6 +105,7 @@ typedef enum im_train_text { IM_TRAIN_TEXT_PLAN, IM_TRAIN_TEXT_PROGRESS, IM_TRAI
 struct im_train_env {
     void *arg;
     void (*text)(void *arg, im_train_text kind, const char *text); /* may be NULL; PROGRESS replaces the one before it */
+    void (*step)(void *arg, const im_observe_step *s); /* each step, as its line in metrics.jsonl; may be NULL */
     bool (*stop)(void *arg);            /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
     bool measure_rate;                  /* measure the machine's matmul rate after the first step, for MFU */
     const char *models_dir;             /* of named shapes; NULL: none */

@@ -11,7 +11,7 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 mirror=${MIRROR:-$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null |
-    sed -nE 's/^URIs: *([^ ]+).*/\1/p; s/^deb +(\[[^]]*\] +)?([^ ]+).*/\2/p' | grep -v security | head -1)}
+    sed -nE 's/^URIs: *([^ ]+).*/\1/p; s/^deb +(\[[^]]*\] +)?([^ ]+).*/\2/p' | grep -v security | head -1 || true)}
 mirror=${mirror:-http://deb.debian.org/debian}
 
 cleanup() {

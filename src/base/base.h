@@ -36,20 +36,9 @@
 im_status im_fail(im_context *ctx, im_status code, const char *fmt, ...) IM_PRINTF(3, 4);
 /* The same with ": strerror(errno)" appended; code IM_ERR_IO. */
 im_status im_fail_errno(im_context *ctx, const char *fmt, ...) IM_PRINTF(2, 3);
-const char *im_error_text(const im_context *ctx); /* "" when there is none */
-im_status im_error_code(const im_context *ctx);
-void im_error_clear(im_context *ctx);
-const char *im_status_name(im_status s); /* "format", "io", ... */
 
-/* ---- context and log --------------------------------------------------- */
+/* ---- context and log: made, read and given a sink as imece.h says -------------- */
 
-typedef enum im_log_level { IM_LOG_ERROR, IM_LOG_WARN, IM_LOG_INFO, IM_LOG_DEBUG } im_log_level;
-/* Receives one finished message without newline. `part` is the folder's noun. */
-typedef void (*im_log_sink)(void *arg, im_log_level level, int rank, const char *part, const char *message);
-
-im_status im_context_create(im_context **out) IM_MUST_CHECK;
-void im_context_destroy(im_context *ctx); /* NULL is allowed */
-void im_context_set_log(im_context *ctx, im_log_sink sink, void *arg, im_log_level max_level);
 void im_context_set_rank(im_context *ctx, int rank);
 int im_context_rank(const im_context *ctx);
 void im_log(im_context *ctx, im_log_level level, const char *part, const char *fmt, ...) IM_PRINTF(4, 5);

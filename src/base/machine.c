@@ -197,7 +197,7 @@ size_t im_machine_memory_under(const char *root)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     uint64_t kib = proc_value(path, "MemTotal", 0);
-    uint64_t least = kib ? kib * 1024 : UINT64_MAX;
+    uint64_t least = kib ? kib * 1024 : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE); /* a chroot without /proc */
     cgroup_walk(root, NULL, visit_memory_v2, &least);
     cgroup_walk(root, "memory", visit_memory_v1, &least);
     return least > SIZE_MAX ? SIZE_MAX : (size_t)least;

@@ -175,6 +175,22 @@ static im_status bench_row(bench *b, const im_bench_row *row, int type, bool fir
     return IM_OK;
 }
 
+/* --only names at least one row. */
+static im_status check_only(const bench *b)
+{
+    const char *names[64];
+    size_t n = 0;
+    for (size_t i = 0; i < im_bench_nrows; i++) {
+        if (b->o.only == NULL || strstr(im_bench_rows[i].name, b->o.only) != NULL)
+            return IM_OK;
+        if (n < IM_COUNT_OF(names))
+            names[n++] = im_bench_rows[i].name;
+    }
+    const char *near = im_nearest_name(b->o.only, names, n);
+    return im_fail(b->cli->ctx, IM_ERR_ARG, "--only %.100s: no kernel has that in its name%s%s", b->o.only, near ? "; did you mean " : "",
+                   near ? near : "");
+}
+
 static im_status bench_kernels(bench *b)
 {
     bool first = true;
@@ -216,7 +232,7 @@ static im_status bench_machine(bench *b)
         im_str_printf(&b->out,
                       "machine: %lld threads, instruction set %s, matrix products by %s, bf16: %s\n"
                       "memory: copy %.1f, triad %.1f, update in place %.1f GB/s\n"
-                      "matmul 1024 x 1024 x 1024: fp32 %.1f, bf16 %.1f GFLOP/s\n",
+                      "matrix products, best: fp32 %.1f, bf16 %.1f GFLOP/s\n",
                       (long long)b->o.threads, isa, library, bf16, b->memory.copy * 1e-9, b->memory.triad * 1e-9, b->memory.update * 1e-9,
                       b->roof_flops[0] * 1e-9, b->roof_flops[1] * 1e-9);
     return IM_OK;
@@ -247,8 +263,10 @@ static int run_cpu(im_cli *cli, int argc, char **argv)
     if (status == IM_OK) {
         if (b.o.threads == 0)
             b.o.threads = im_machine_cores();
-        status = bench_all(&b);
+        status = check_only(&b);
     }
+    if (status == IM_OK)
+        status = bench_all(&b);
     if (status == IM_OK)
         fputs(im_str_text(&b.out), stdout);
     im_str_free(&b.out);

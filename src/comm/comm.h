@@ -1,7 +1,16 @@
-/* comm: one communicator = one list of ranks, used on one queue. Backend now: self (one rank).
+/* comm: one communicator = one list of ranks, used on one queue. Backends: self (one rank), threads (ranks of one
+ * process), mpi; decorators traced and faulty wrap any of them. docs/comm.md maps each call to NCCL's and MPI's.
  *
  * Calls enqueue and return; the result is there when *done is. A count is in elements and never without its dtype.
  * Sums of bf16 and fp16 are made in fp32, in the order of ranks, so that the same layout twice gives the same bits.
+ *
+ * Buffers of a call are the same place, or do not overlap; all_gather's own part may lie where it will be in `out`, and
+ * reduce_scatter's result may lie where the own part is in `in`. All members call the same operations in the same order
+ * with the same arguments; where they differ, each of them gets an error that names who called what. Sums of integers
+ * wrap; a NaN is kept by sums, MAX and MIN alike.
+ *
+ * A communicator and its queue are used by one thread; im_comm_error and im_comm_abort by any. Every wait has a
+ * deadline. After an error or an abort a communicator is dead, and so is every other one of its world.
  */
 #ifndef IM_COMM_H
 #define IM_COMM_H
@@ -11,13 +20,31 @@
 typedef enum im_reduce { IM_SUM, IM_MAX, IM_MIN } im_reduce;
 typedef struct im_comm im_comm;
 
+/* ---- worlds ------------------------------------------------------------------------ */
+
 im_status im_comm_self(im_device *d, im_comm **out) IM_MUST_CHECK; /* the world of one rank */
-/* ranks are of `world`; every one of them calls with the same list. */
+
+/* Ranks as threads of this process; each has a context and a device with comm_threads (or deferred). */
+typedef struct im_comm_threads_world im_comm_threads_world;
+typedef struct im_comm_threads_config {
+    int size;
+    double deadline; /* seconds that a rank waits for the others in one operation; 0: 300 */
+    int cores;       /* shared by the ranks; 0: im_machine_cores(). With fewer cores than ranks, waits sleep at once */
+} im_comm_threads_config;
+im_status im_comm_threads_world_create(im_context *ctx, const im_comm_threads_config *cfg, im_comm_threads_world **out) IM_MUST_CHECK;
+void im_comm_threads_world_destroy(im_comm_threads_world *w); /* after the communicators of all its ranks; NULL is allowed */
+im_status im_comm_threads_attach(im_comm_threads_world *w, im_device *d, int rank, im_comm **out) IM_MUST_CHECK;
+
+/* ---- groups -------------------------------------------------------------------------- */
+
+/* ranks are of `world`; every one of them calls with the same list, in the same order of splits. */
 im_status im_comm_split(im_comm *world, const int *ranks, int n, im_comm **out) IM_MUST_CHECK;
-void im_comm_destroy(im_comm *c); /* NULL is allowed */
+void im_comm_destroy(im_comm *c); /* waits for its operations; before its device is closed. NULL is allowed */
 int im_comm_rank(const im_comm *c);
 int im_comm_size(const im_comm *c);
-const char *im_comm_backend(const im_comm *c);
+const char *im_comm_backend(const im_comm *c); /* "threads"; of a decorator: what it wraps */
+
+/* ---- operations ------------------------------------------------------------------------ */
 
 im_status im_comm_all_reduce(im_comm *c, im_queue *q, im_buffer in, im_buffer out, size_t count, im_dtype t, im_reduce r, im_event *done) IM_MUST_CHECK;
 /* in: sum of counts[0..size) elements; out: counts[rank]. */
@@ -25,12 +52,33 @@ im_status im_comm_reduce_scatter(im_comm *c, im_queue *q, im_buffer in, im_buffe
 im_status im_comm_all_gather(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_event *done) IM_MUST_CHECK;
 im_status im_comm_broadcast(im_comm *c, im_queue *q, im_buffer b, size_t count, im_dtype t, int root, im_event *done) IM_MUST_CHECK;
 im_status im_comm_all_to_all(im_comm *c, im_queue *q, im_buffer in, im_buffer out, size_t count_per_rank, im_dtype t, im_event *done) IM_MUST_CHECK;
+/* Messages between two ranks keep their order. A send is done when its buffer is free, at the latest when it was received.
+ * A message to oneself is there when the later of its two calls is. */
 im_status im_comm_send(im_comm *c, im_queue *q, im_buffer b, size_t count, im_dtype t, int peer, im_event *done) IM_MUST_CHECK;
 im_status im_comm_recv(im_comm *c, im_queue *q, im_buffer b, size_t count, im_dtype t, int peer, im_event *done) IM_MUST_CHECK;
 im_status im_comm_barrier(im_comm *c, im_queue *q, im_event *done) IM_MUST_CHECK;
+/* Sends and receives between the two (nothing else) go as one; their *done is written by group_end. */
 im_status im_comm_group_begin(im_comm *c) IM_MUST_CHECK;
 im_status im_comm_group_end(im_comm *c) IM_MUST_CHECK;
+
+/* ---- failure ------------------------------------------------------------------------------ */
+
 im_status im_comm_error(im_comm *c) IM_MUST_CHECK; /* asynchronous error, polled by the watchdog */
-void im_comm_abort(im_comm *c);                    /* wakes every waiter; c is dead */
+/* Wakes every waiter of every rank and communicator of the world; all of it is dead. The others are told this rank and
+ * the text of its context's error. */
+void im_comm_abort(im_comm *c);
+
+/* ---- accounts ------------------------------------------------------------------------------- */
+
+typedef enum im_comm_op {
+    IM_COMM_ALL_REDUCE, IM_COMM_REDUCE_SCATTER, IM_COMM_ALL_GATHER, IM_COMM_BROADCAST, IM_COMM_ALL_TO_ALL, IM_COMM_SEND, IM_COMM_RECV,
+    IM_COMM_BARRIER, IM_COMM_OP_COUNT
+} im_comm_op;
+const char *im_comm_op_name(im_comm_op op); /* "all_reduce" */
+
+typedef struct im_comm_count {
+    uint64_t calls, nbytes; /* nbytes: of the larger of the rank's two buffers */
+} im_comm_count;
+void im_comm_counts(const im_comm *c, im_comm_count out[IM_COMM_OP_COUNT]); /* of what was enqueued */
 
 #endif

@@ -6,7 +6,7 @@
  *
  * CPU backends:
  *   inline    the compute and copy queues run work in the caller's thread, at push (a wait for another queue's
- *             event blocks there); the io queue has a thread of its own.
+ *             event blocks there); the io queue has a thread of its own, with comm_threads those for communication too.
  *   deferred  every queue has a thread; all arenas are unreadable (PROT_NONE) except while work runs. It proves
  *             that callers keep to the contract; slow.
  */
@@ -63,6 +63,7 @@ typedef struct im_device_config {
     int threads;          /* OpenMP team of the compute queue; 0: im_machine_cores() */
     im_kernels kernels;
     int slow_ns;          /* deferred: sleep before each item, to shake orders; 0 none */
+    bool comm_threads;    /* queues from IM_QUEUE_COMM0 up have threads of their own: for communicators of several ranks */
 } im_device_config;
 
 im_status im_device_open(im_context *ctx, const im_device_config *cfg, im_device **out) IM_MUST_CHECK;

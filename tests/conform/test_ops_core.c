@@ -239,9 +239,9 @@ static void matmul_all_forms(void **state)
 static void matmul_panels(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1030, 9, 17}, {7, 1045, 17}, {9, 13, 2100}, {1, 1030, 1030}};
+    static const int64_t sizes[][3] = {{1030, 9, 17}, {7, 1045, 17}, {9, 13, 2100}, {3, 1100, 37}, {1, 1030, 1030}};
     for (size_t s = 0; s < IM_COUNT_OF(sizes); s++)
-        for (int form = s < 3 ? 0 : 6; form < (s < 3 ? 16 : 7); form++) {
+        for (int form = s < 4 ? 0 : 6; form < (s < 4 ? 16 : 7); form++) {
             product p = {.M = sizes[s][0],
                          .N = sizes[s][1],
                          .K = sizes[s][2],

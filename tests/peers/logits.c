@@ -1,4 +1,4 @@
-/* peer_logits DIR: log-probabilities of chosen ids after each position of some prompts, for check_peers.py.
+/* peer_logits DIR [THREADS]: log-probabilities of chosen ids after each position of some prompts, for check_peers.py.
  *
  * stdin:  N, then for each of N prompts: T K, T ids, and K rows of T ids to ask for
  * stdout: for each prompt K rows of T log-probabilities (%.9g)
@@ -64,8 +64,8 @@ static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B,
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: peer_logits DIR < prompts\n");
+    if (argc < 2) {
+        fprintf(stderr, "usage: peer_logits DIR [THREADS] < prompts\n");
         return 2;
     }
     size_t n = (size_t)read_long();
@@ -96,7 +96,8 @@ int main(int argc, char **argv)
     plan.seq_len = longest;
     plan.micro_batch = plan.global_batch = 1;
     plan.precision = IM_F32;
-    need(ctx, im_device_open(ctx, &(im_device_config){.kernels = IM_KERNELS_FAST}, &device));
+    plan.threads = argc > 2 ? atoi(argv[2]) : 0;
+    need(ctx, im_device_open(ctx, &(im_device_config){.kernels = IM_KERNELS_FAST, .threads = plan.threads}, &device));
     need(ctx, im_comm_self(device, &world));
     need(ctx, im_engine_open(ctx, &(im_engine_config){.plan = &plan, .device = device, .world = world, .want = want, .nwant = n}, &engine));
     need(ctx, im_checkpoint_load_weights(ctx, engine, argv[1]));

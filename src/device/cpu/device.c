@@ -237,7 +237,7 @@ im_queue *im_device_queue(im_device *d, unsigned id)
         return NULL;
     q->device = d;
     q->id = id;
-    q->threaded = d->cfg.deferred || id == IM_QUEUE_IO;
+    q->threaded = d->cfg.deferred || id == IM_QUEUE_IO || (d->cfg.comm_threads && id >= IM_QUEUE_COMM0);
     if (q->threaded) {
         q->ring = calloc(IM_RING, sizeof *q->ring);
         if (!q->ring || pthread_create(&q->thread, NULL, queue_thread, q)) {

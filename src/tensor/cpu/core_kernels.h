@@ -28,6 +28,17 @@ size_t im_fast_matmul_workspace(const im_op_args *a, int threads);
 im_status im_fast_matmul_prepare(const im_kernel_setup *s, void **prepared);
 void im_fast_matmul_destroy(void *prepared);
 
+/* out(M,N) = a(M,K) w(K,N), all contiguous but w, of which a stored row begins every ldw elements; transposed: w is stored (N,K). */
+typedef struct im_few_rows {
+    const float *a;
+    const uint16_t *w; /* bf16 */
+    int64_t M, N, K, ldw;
+    bool transposed;
+    im_isa isa;
+    float *out;
+} im_few_rows;
+void im_few_rows_multiply(const im_few_rows *f, int threads);
+
 /* n contiguous values, in the calling thread. */
 void im_bf16_widen(im_isa isa, const uint16_t *in, float *out, int64_t n);
 void im_bf16_narrow(im_isa isa, const float *in, uint16_t *out, int64_t n);

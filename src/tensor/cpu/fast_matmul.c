@@ -225,6 +225,50 @@ static im_status multiply_bf16(const im_kernel_call *call, const shapes *s)
     return IM_OK;
 }
 
+/* ---- a few bf16 rows ----------------------------------------------------------------------------------------------------- */
+
+enum { FEW = 3 }; /* from four rows on, widening panels costs less than widening for each row */
+
+/* The products stand in scratch before they are rounded, or added to c. */
+static void finish_few(const im_kernel_call *call, const shapes *s, const float *product, int64_t at)
+{
+    bool accumulate = call->args->i[0] != 0, bias = call->np > 3 && call->p[3] != NULL;
+    im_dtype t = (im_dtype)call->args->v[2].dtype;
+    for (int64_t m = 0; m < s->M; m++)
+        for (int64_t n = 0; n < s->N; n++) {
+            int64_t to = at + m * s->c.ld + n;
+            float value = product[m * s->N + n] + (bias ? im_load(IM_BF16, call->p[3], n) : 0.0f);
+            im_store(t, call->p[2], to, accumulate ? im_load(t, call->p[2], to) + value : value);
+        }
+}
+
+static bool are_few(const im_kernel_call *call, const shapes *s)
+{
+    size_t need = (size_t)(s->M * (s->K + s->N)) * sizeof(float);
+    return s->M <= FEW && !s->a.transposed && need <= im_fast_matmul_workspace(call->args, call->threads);
+}
+
+static void multiply_few(const im_kernel_call *call, const shapes *s)
+{
+    float *rows = call->scratch, *product = rows + s->M * s->K;
+    for (int64_t g = 0; g < s->batch; g++) {
+        const uint16_t *a = (const uint16_t *)call->p[0] + g * s->step[0];
+        for (int64_t m = 0; m < s->M; m++)
+            im_bf16_widen(call->isa, a + m * s->a.ld, rows + m * s->K, s->K);
+        im_few_rows f = {.a = rows,
+                         .w = (const uint16_t *)call->p[1] + g * s->step[1],
+                         .M = s->M,
+                         .N = s->N,
+                         .K = s->K,
+                         .ldw = s->b.ld,
+                         .transposed = s->b.transposed,
+                         .isa = call->isa,
+                         .out = product};
+        im_few_rows_multiply(&f, call->threads);
+        finish_few(call, s, product, g * s->step[2]);
+    }
+}
+
 /* ---- kernel -------------------------------------------------------------------------------------------------------------- */
 
 im_status im_fast_matmul_prepare(const im_kernel_setup *setup, void **prepared)
@@ -258,5 +302,10 @@ im_status im_fast_matmul(const im_kernel_call *c)
         return IM_OK;
     if (c->prepared != NULL)
         return im_gemm_primitive_run(c->ctx, c->prepared, c->p, c->np, c->scratch);
-    return c->args->v[0].dtype == IM_F32 ? multiply_f32(c, &s) : multiply_bf16(c, &s);
+    if (c->args->v[0].dtype == IM_F32)
+        return multiply_f32(c, &s);
+    if (!are_few(c, &s))
+        return multiply_bf16(c, &s);
+    multiply_few(c, &s);
+    return IM_OK;
 }

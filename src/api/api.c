@@ -1,0 +1,176 @@
+/* api: the calls of imece.h that use more than one folder. */
+#include "data/data.h"
+#include "infer/infer.h"
+#include "train/train.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const im_hooks no_hooks;
+
+/* Where the library lies tells where its models are, so that an installation may be moved. buf has PATH_MAX bytes. */
+static const char *models_dir(const im_hooks *hooks, char *buf)
+{
+    Dl_info info;
+    if (hooks->models_dir)
+        return hooks->models_dir;
+    if (dladdr((const void *)im_train, &info) && info.dli_fname) {
+        const char *slash = strrchr(info.dli_fname, '/');
+        int n = snprintf(buf, PATH_MAX, "%.*s/%s", slash ? (int)(slash - info.dli_fname) : 1, slash ? info.dli_fname : ".", IM_MODELS_FROM_LIB);
+        if (n < PATH_MAX && im_path_is_dir(buf))
+            return buf;
+    }
+    return IM_MODELS_DIR;
+}
+
+/* ---- data -------------------------------------------------------------------------- */
+
+static im_status feed_file(im_context *ctx, im_corpus *c, const char *path, char *buf, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return im_fail_errno(ctx, "%s: cannot open", path);
+    im_status status = IM_OK;
+    im_corpus_begin_file(c, path);
+    while (status == IM_OK) {
+        ssize_t n = read(fd, buf, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            break;
+        status = n < 0 ? im_fail_errno(ctx, "%s: cannot read", path) : im_corpus_feed(c, buf, (size_t)n);
+    }
+    close(fd);
+    return status == IM_OK ? im_corpus_end_file(c) : status;
+}
+
+im_status im_data_build(im_context *ctx, const char *name, const char *const *files, size_t n, double valid_fraction)
+{
+    enum { SIZE = 1 << 20 };
+    if (!(valid_fraction >= 0 && valid_fraction <= 0.99))
+        return im_fail(ctx, IM_ERR_ARG, "im_data_build: valid_fraction %g is not from 0 to 0.99", valid_fraction);
+    const im_corpus_config cfg = {.split = IM_SPLIT_FILE, .valid_fraction = valid_fraction};
+    im_corpus_result result;
+    im_corpus *c;
+    void *buf;
+    im_status status;
+    IM_TRY(im_alloc(ctx, SIZE, 1, &buf));
+    IM_TRY_GOTO(im_corpus_create(ctx, name, &cfg, &c), free_buf);
+    for (size_t i = 0; i < n; i++)
+        IM_TRY_GOTO(feed_file(ctx, c, files[i], buf, SIZE), abandon_corpus);
+    status = im_corpus_finish(c, &result);
+    goto free_buf;
+abandon_corpus:
+    im_corpus_abandon(c);
+free_buf:
+    free(buf);
+    return status;
+}
+
+/* ---- training and evaluation --------------------------------------------------------- */
+
+static void pass_text(void *arg, im_train_text kind, const char *text)
+{
+    static const im_text_kind kinds[] = {
+        [IM_TRAIN_TEXT_PLAN] = IM_TEXT_PLAN,       [IM_TRAIN_TEXT_PROGRESS] = IM_TEXT_PROGRESS, [IM_TRAIN_TEXT_EVENT] = IM_TEXT_EVENT,
+        [IM_TRAIN_TEXT_SUMMARY] = IM_TEXT_SUMMARY, [IM_TRAIN_TEXT_JSON] = IM_TEXT_JSON,
+    };
+    const im_hooks *hooks = arg;
+    if (hooks->text)
+        hooks->text(hooks->arg, kinds[kind], text);
+}
+
+static bool pass_stop(void *arg)
+{
+    const im_hooks *hooks = arg;
+    return hooks->stop && hooks->stop(hooks->arg);
+}
+
+static im_train_env make_env(const im_hooks *hooks, char *buf)
+{
+    return (im_train_env){
+        .arg = (void *)hooks, /* read only */
+        .text = pass_text,
+        .stop = pass_stop,
+        .measure_rate = true,
+        .models_dir = models_dir(hooks, buf),
+    };
+}
+
+im_status im_train(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks)
+{
+    char buf[PATH_MAX];
+    im_arena *arena;
+    im_train_options o;
+    IM_TRY(im_arena_create(ctx, &arena));
+    im_train_env env = make_env(hooks ? hooks : &no_hooks, buf);
+    im_status status = im_train_options_parse(ctx, arena, (int)n, (char *const *)options, &o);
+    if (status == IM_OK)
+        status = im_train_execute(ctx, &o, &env);
+    im_arena_destroy(arena);
+    return status;
+}
+
+/* Defaults, then the words, by a table. Only options may stand there. */
+static im_status parse(im_context *ctx, im_arena *a, const im_option *rows, size_t nrows, const char *const *options, size_t n, void *into)
+{
+    IM_TRY(im_option_defaults(ctx, rows, nrows, a, into));
+    return im_option_parse(ctx, rows, nrows, a, (int)n, (char *const *)options, into, NULL, NULL);
+}
+
+im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, im_evaluation *out)
+{
+    char buf[PATH_MAX];
+    im_arena *arena;
+    im_train_eval_options o;
+    im_observe_eval e = {0};
+    IM_TRY(im_arena_create(ctx, &arena));
+    im_train_env env = make_env(hooks ? hooks : &no_hooks, buf);
+    im_status status = parse(ctx, arena, im_train_eval_rows, IM_TRAIN_EVAL_ROWS, options, n, &o);
+    if (status == IM_OK)
+        status = im_train_eval_model(ctx, &o, &env, &e);
+    if (status == IM_OK)
+        *out = (im_evaluation){.loss = e.loss, .tokens = e.counted, .bits_per_byte = e.bits_per_byte};
+    im_arena_destroy(arena);
+    return status;
+}
+
+/* ---- generation ------------------------------------------------------------------------ */
+
+static im_status generate(im_context *ctx, const im_infer_options *o, const im_hooks *hooks, char **text)
+{
+    const im_infer_sink sink = {.arg = hooks->arg, .text = hooks->piece, .stop = hooks->stop};
+    char buf[PATH_MAX];
+    im_infer_result r;
+    IM_TRY(im_infer_generate(ctx, o, models_dir(hooks, buf), &sink, &r));
+    im_status status = IM_OK;
+    void *copy = NULL;
+    if (r.stop == IM_INFER_STOP_ASKED)
+        status = im_fail(ctx, IM_ERR_STOPPED, "stopped after %zu new tokens", r.n);
+    else
+        status = im_alloc(ctx, r.text.len + 1, 1, &copy);
+    if (status == IM_OK) {
+        memcpy(copy, im_str_text(&r.text), r.text.len);
+        *text = copy;
+    }
+    im_infer_result_free(&r);
+    return status;
+}
+
+im_status im_generate(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, char **text)
+{
+    im_arena *arena;
+    im_infer_options o = {0};
+    IM_TRY(im_arena_create(ctx, &arena));
+    im_status status = parse(ctx, arena, im_infer_rows, IM_INFER_ROWS, options, n, &o);
+    if (status == IM_OK)
+        status = generate(ctx, &o, hooks ? hooks : &no_hooks, text);
+    im_arena_destroy(arena);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* the public interface: the whole way, and what it refuses */
+#include "base/base.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+typedef struct fixture {
+    im_context *ctx;
+    char dir[64], text[128], data[128], train[128], valid[128], run[128];
+} fixture;
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    *state = f;
+    if (!f || im_context_create(&f->ctx) != IM_OK)
+        return 1;
+    strcpy(f->dir, "/tmp/imece-api-XXXXXX");
+    if (!mkdtemp(f->dir))
+        return 1;
+    snprintf(f->text, sizeof f->text, "%s/text", f->dir);
+    snprintf(f->data, sizeof f->data, "%s/d", f->dir);
+    snprintf(f->train, sizeof f->train, "%s/d-train", f->dir);
+    snprintf(f->valid, sizeof f->valid, "%s/d-valid", f->dir);
+    snprintf(f->run, sizeof f->run, "%s/run", f->dir);
+    FILE *out = fopen(f->text, "w");
+    for (int i = 0; out && i < 200; i++)
+        fprintf(out, "line %d: the village works together\n", i);
+    return !out || fclose(out) != 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    int failed = im_remove_tree(f->ctx, f->dir) != IM_OK;
+    im_context_destroy(f->ctx);
+    free(f);
+    return failed;
+}
+
+typedef struct heard {
+    int kinds[IM_TEXT_JSON + 1];
+    int asked, stop_after;
+    size_t pieces;
+} heard;
+
+static void hear_text(void *arg, im_text_kind kind, const char *text)
+{
+    heard *h = arg;
+    assert_non_null(text);
+    h->kinds[kind]++;
+}
+
+static void hear_piece(void *arg, const char *utf8, size_t n)
+{
+    heard *h = arg;
+    assert_non_null(utf8);
+    h->pieces += n;
+}
+
+static bool asked(void *arg)
+{
+    heard *h = arg;
+    h->asked++;
+    return h->stop_after && h->asked > h->stop_after;
+}
+
+static im_status train(fixture *f, const char *steps, const im_hooks *hooks)
+{
+    const char *options[] = {
+        "--model", "llama-bytes-tiny", "--data", f->train,         "--out", f->run,      "--steps", steps, "--seq-len",
+        "16",      "--micro-batch",    "1",      "--global-batch", "1",     "--threads", "1",
+    };
+    return im_train(f->ctx, options, COUNT(options), hooks);
+}
+
+static void test_whole_way(void **state)
+{
+    fixture *f = *state;
+    const char *files[] = {f->text};
+    heard h = {0};
+    const im_hooks hooks = {.arg = &h, .text = hear_text, .piece = hear_piece, .stop = asked, .models_dir = IM_SOURCE_MODELS_DIR};
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 0.1), IM_OK);
+    if (train(f, "3", &hooks) != IM_OK)
+        fail_msg("%s", im_error_text(f->ctx));
+    assert_int_equal(h.kinds[IM_TEXT_PLAN], 1);
+    assert_true(h.kinds[IM_TEXT_PROGRESS] >= 3);
+    assert_int_equal(h.kinds[IM_TEXT_SUMMARY], 1);
+    assert_int_equal(h.kinds[IM_TEXT_JSON], 1);
+
+    im_evaluation e = {0};
+    const char *evaluation[] = {"--model", f->run, "--data", f->valid, "--seq-len", "16", "--threads", "1"};
+    if (im_evaluate(f->ctx, evaluation, COUNT(evaluation), &hooks, &e) != IM_OK)
+        fail_msg("%s", im_error_text(f->ctx));
+    assert_true(e.tokens > 100);
+    assert_true(e.loss > 0 && e.loss < 8);
+    assert_true(e.bits_per_byte > 0);
+
+    char *text = NULL;
+    const char *generation[] = {"--model", f->run, "--prompt", "line", "--max-tokens", "5", "--threads", "1"};
+    if (im_generate(f->ctx, generation, COUNT(generation), &hooks, &text) != IM_OK)
+        fail_msg("%s", im_error_text(f->ctx));
+    assert_non_null(text);
+    assert_true(h.pieces >= strlen(text));
+    free(text);
+}
+
+static void test_stop(void **state)
+{
+    fixture *f = *state;
+    const char *files[] = {f->text};
+    heard h = {.stop_after = 2};
+    const im_hooks hooks = {.arg = &h, .stop = asked, .models_dir = IM_SOURCE_MODELS_DIR};
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 0), IM_OK);
+    assert_int_equal(train(f, "100000", &hooks), IM_ERR_STOPPED);
+    char latest[160];
+    snprintf(latest, sizeof latest, "%s/checkpoints/latest", f->run);
+    assert_true(im_path_exists(latest)); /* saved */
+    im_error_clear(f->ctx);
+    char *text = (char *)"untouched";
+    const char *generation[] = {"--model", f->run, "--prompt", "line", "--threads", "1"};
+    assert_int_equal(im_generate(f->ctx, generation, COUNT(generation), &hooks, &text), IM_ERR_STOPPED);
+    assert_string_equal(text, "untouched");
+}
+
+static void test_refuses(void **state)
+{
+    fixture *f = *state;
+    const char *none[] = {"/nonexistent/file"}, *files[] = {f->text};
+    assert_int_equal(im_data_build(f->ctx, f->data, none, 1, 0.1), IM_ERR_IO);
+    assert_non_null(strstr(im_error_text(f->ctx), "/nonexistent/file"));
+    im_error_clear(f->ctx);
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 1.0), IM_ERR_ARG);
+    im_error_clear(f->ctx);
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, NAN), IM_ERR_ARG);
+    im_error_clear(f->ctx);
+    assert_int_not_equal(im_data_build(f->ctx, f->data, NULL, 0, 0.1), IM_OK); /* no text */
+    im_error_clear(f->ctx);
+    assert_false(im_path_exists(f->train));
+
+    const char *unknown[] = {"--modle", "gpt2"};
+    im_evaluation e;
+    char *text;
+    assert_int_equal(im_train(f->ctx, unknown, 2, NULL), IM_ERR_ARG);
+    assert_string_equal(im_error_text(f->ctx), "unknown option --modle; did you mean --model?");
+    im_error_clear(f->ctx);
+    assert_int_equal(im_evaluate(f->ctx, unknown, 2, NULL, &e), IM_ERR_ARG);
+    im_error_clear(f->ctx);
+    assert_int_equal(im_generate(f->ctx, unknown, 2, NULL, &text), IM_ERR_ARG);
+    im_error_clear(f->ctx);
+    assert_int_equal(im_generate(f->ctx, NULL, 0, NULL, &text), IM_ERR_ARG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_whole_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stop, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

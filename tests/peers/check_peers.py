@@ -76,7 +76,8 @@ class Peers:
                 for _ in range(NEW):
                     seen = torch.cat((seen, model(input_ids=seen, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)), 1)
             out = json.loads(run_imece(self.args.build, "generate", "--model", self.smol, "--ids", ",".join(map(str, ids)),
-                                       "--tokens", NEW, "--temperature", 0, "--json"))
+                                       "--max-tokens", NEW, "--temperature", 0,
+                                       "--threads", self.args.threads, "--json"))
             right = seen[0, len(ids):].tolist()
             if 2 in right:  # the end-of-text id stops our side
                 right = right[:right.index(2) + 1]

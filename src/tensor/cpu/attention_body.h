@@ -275,6 +275,8 @@ static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const 
             continue;
         }
         const void *k = im_head_row(&a->k, b, first + j, g);
+        if (j + PREFETCH < n)
+            row_prefetch(&a->k, k, PREFETCH, a->E);
         s[j] = a->k.type == IM_BF16 ? few_dot(IM_BF16, q, k, a->E) : few_dot(IM_F32, q, k, a->E);
     }
 }

@@ -9,6 +9,7 @@ enum {
     TILE = IM_ATTN_TILE,
     TILE_VECS = TILE / IM_VEC,
     MM_ROWS = 6,                    /* rows of C held in registers */
+    PREFETCH = 12,                  /* rows ahead */
     MM_VECS = IM_VEC == 16 ? 4 : 2, /* vectors of a row held in registers: 6 x 4 of 32, 6 x 2 of 16 */
 };
 
@@ -114,11 +115,21 @@ VEC void pack_row(im_dtype t, const void *from, int64_t E, int64_t pad, float sc
     }
 }
 
+/* Asks for a head's row early: rows of tokens lie pages apart, where the hardware does not guess the next one. */
+VEC void row_prefetch(const im_heads *x, const void *row, int64_t ahead, int64_t E) {
+    int64_t size = x->type == IM_BF16 ? 2 : 4;
+    const char *p = (const char *)row + ahead * x->t * size;
+    for (int64_t at = 0; at < E * size; at += 64)
+        _mm_prefetch(p + at, _MM_HINT_T0);
+}
+
 /* Tokens [first, first + n) of a head as fp32 rows of pad(E), times scale; rows n..fill are zeroed. */
 static void pack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t n, int64_t fill, int64_t E, float scale, float *to) {
     int64_t pad = im_pad(E);
     for (int64_t i = 0; i < n; i++) {
         const void *row = im_head_row(x, b, first + i, h);
+        if (i + PREFETCH < n)
+            row_prefetch(x, row, PREFETCH, E);
         if (x->type == IM_BF16)
             pack_row(IM_BF16, row, E, pad, scale, to + i * pad);
         else

@@ -30,11 +30,11 @@ static im_status load_batch(im_engine *e, const im_bound *x, const im_step *s, c
 /* Elements of each rank in the order of the group: rows shared out, or the shards of the op's bucket. */
 static const size_t *counts_of(im_engine *e, const im_op *op, size_t bucket, size_t *counts)
 {
-    int n = op->rows ? im_comm_size(e->group[op->group][op->queue]) : e->layout->mesh.dp;
+    int n = op->by_rows ? im_comm_size(e->group[op->group][op->queue]) : e->layout->mesh.dp;
     for (int r = 0; r < n; r++) {
         int64_t first, end;
         im_part(op->rows, n, r, &first, &end);
-        counts[r] = op->rows ? (size_t)((end - first) * op->cols) : e->layout->bucket[bucket].shard[r + 1] - e->layout->bucket[bucket].shard[r];
+        counts[r] = op->by_rows ? (size_t)((end - first) * op->cols) : e->layout->bucket[bucket].shard[r + 1] - e->layout->bucket[bucket].shard[r];
     }
     return counts;
 }

@@ -195,6 +195,7 @@ void im_lower_sum(im_lowerer *L, const char *label, im_use partial, im_use y)
     }
     partial.o.access = IM_READ;
     im_op *op = im_lower_collective(L, IM_COLL_REDUCE_SCATTER, IM_GROUP_TP, IM_QUEUE_TP, label, IM_USES(partial, y));
+    op->by_rows = true;
     op->rows = L->n;
     op->cols = L->arch->D;
 }
@@ -205,6 +206,7 @@ im_use im_lower_all_rows(im_lowerer *L, const char *label, im_use x)
         return x;
     im_use all = im_use_temp(im_lower_temp(L), IM_WRITE, all_rows_view(L));
     im_op *op = im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_TP, IM_QUEUE_TP, label, IM_USES(x, all));
+    op->by_rows = true;
     op->rows = L->n;
     op->cols = L->arch->D;
     all.o.access = IM_READ;

@@ -93,6 +93,7 @@ static void cross_entropy(im_lowerer *L, const loss_values *t, int64_t r, int64_
         op->args.i[0] = L->v0;
         op->args.i[2] = a->V;
         op = im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_TP, IM_QUEUE_TP, "cross-entropy", IM_USES(read_as(stat, stat.v), stats));
+        op->by_rows = true;
         op->rows = c * L->tp; /* c rows from each */
         op->cols = 4;
         op = im_lower_op(L, &im_op_xent_merge, "cross-entropy", IM_USES(logits, target, read_as(stats, stats.v), loss, dlogits, row));
@@ -146,8 +147,11 @@ void im_lower_loss(im_lowerer *L)
                             IM_USES(im_use_carry(IM_CARRY_TARGETS, IM_READ, im_view_1d(IM_I32, L->n)),
                                     im_use_scalar(IM_SCALAR_TOKENS, start ? IM_WRITE : IM_ADD, im_view_1d(IM_F64, 1))));
     op->args.i[0] = !start;
-    for (int64_t r = 0; r < L->n; r += c)
+    int64_t r = 0;
+    do { /* a micro-batch without samples too: its gradients are zero, and written */
         loss_chunk(L, &t, r, r + c < L->n ? c : L->n - r);
+        r += c;
+    } while (r < L->n);
     if (!grads)
         return;
     t.dy.v = rows;

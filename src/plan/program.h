@@ -91,7 +91,8 @@ typedef struct im_op {
     uint8_t group;          /* im_group_id */
     uint8_t queue;          /* im_queue_id */
     uint8_t partial;        /* bit set of im_group_id: what the op writes is a partial sum over these groups until they reduce it */
-    int64_t rows, cols;     /* REDUCE_SCATTER and ALL_GATHER of activations: rows shared out over the group; 0: the bucket's shards */
+    bool by_rows;           /* REDUCE_SCATTER and ALL_GATHER of activations: `rows` rows of `cols` are shared out over the group; else the bucket's shards */
+    int64_t rows, cols;
     int8_t site_arg;        /* i[site_arg] += 8 * unit when bound; -1: none */
     int32_t bucket;         /* bucket of the bucket operands; -1: the step's target */
     int8_t sample_arg;      /* i[sample_arg] = first sample of the micro-batch when bound; -1: none */

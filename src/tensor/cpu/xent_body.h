@@ -92,7 +92,7 @@ static void xent_stat_rows(const im_kernel_call *c, int64_t begin, int64_t end) 
     const im_op_args *a = c->args;
     for (int64_t r = begin; r < end; r++) {
         const float *z = row_at(c, 0, r);
-        double *stat = row_at(c, 2, r), sum, shifted;
+        double *stat = (double *)c->p[2] + r * a->v[2].stride[0], sum, shifted;
         int64_t V = a->v[0].shape[1], target = ((const int32_t *)c->p[1])[r * a->v[1].stride[0]];
         float top = xent_top(z, V);
         xent_sums(z, V, top, true, &sum, &shifted);

@@ -285,12 +285,25 @@ static uint32_t queues_of(im_group_id g)
     switch (g) {
     case IM_GROUP_TP: return 1u << IM_QUEUE_TP | 1u << IM_QUEUE_REDUCE;
     case IM_GROUP_DP: return 1u << IM_QUEUE_REDUCE | 1u << IM_QUEUE_GATHER;
-    case IM_GROUP_PP: return 0xFu << IM_QUEUE_PIPE;
     case IM_GROUP_KV:
     case IM_GROUP_TIED:
     case IM_GROUP_WORLD: return 1u << IM_QUEUE_REDUCE;
     default: return 0;
     }
+}
+
+/* Between two neighbouring stages: one communicator for activations and one for gradients, each used on one queue by either of them. */
+static im_status make_channels(im_engine *e, int earlier)
+{
+    im_place p = e->layout->place;
+    bool here_first = p.pp == earlier;
+    int ranks[2];
+    p.pp = earlier;
+    ranks[0] = im_mesh_rank(&e->layout->mesh, p);
+    p.pp = earlier + 1;
+    ranks[1] = im_mesh_rank(&e->layout->mesh, p);
+    IM_TRY(im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_ACT_OUT : IM_CH_ACT_IN)]));
+    return im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_GRAD_IN : IM_CH_GRAD_OUT)]);
 }
 
 static im_status make_groups(im_engine *e)
@@ -300,7 +313,7 @@ static im_status make_groups(im_engine *e)
     if (!ranks)
         return im_fail(e->ctx, IM_ERR_NOMEM, "no memory for the groups");
     for (int g = 0; g < IM_GROUP_COUNT; g++) {
-        bool used = g == IM_GROUP_WORLD || g == IM_GROUP_DP || (g == IM_GROUP_TP && m->tp > 1) || (g == IM_GROUP_PP && m->pp > 1) ||
+        bool used = g == IM_GROUP_WORLD || g == IM_GROUP_DP || (g == IM_GROUP_TP && m->tp > 1) ||
                     (g == IM_GROUP_TIED && m->pp > 1 && (e->layout->place.pp == 0 || e->layout->place.pp == m->pp - 1)) ||
                     (g == IM_GROUP_KV && e->layout->share.replicas > 1);
         int n = group_ranks(e->layout, (im_group_id)g, ranks);
@@ -308,6 +321,10 @@ static im_status make_groups(im_engine *e)
             if (queues_of((im_group_id)g) >> q & 1)
                 IM_TRY(im_comm_split(e->world, ranks, n, &e->group[g][q]));
     }
+    if (e->layout->place.pp > 0)
+        IM_TRY(make_channels(e, e->layout->place.pp - 1));
+    if (e->layout->place.pp + 1 < m->pp)
+        IM_TRY(make_channels(e, e->layout->place.pp));
     return IM_OK;
 }
 

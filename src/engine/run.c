@@ -39,11 +39,10 @@ static const size_t *counts_of(im_engine *e, const im_op *op, size_t bucket, siz
     return counts;
 }
 
-static int neighbour(const im_engine *e, unsigned channel)
+/* The other stage's place in the channel's communicator of two: 1 the later stage. */
+static int neighbour(unsigned channel)
 {
-    im_place p = e->layout->place;
-    p.pp += channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : -1;
-    return p.pp; /* rank within the pipeline group, which is ordered by stage */
+    return channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : 0;
 }
 
 static im_status run_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
@@ -71,8 +70,8 @@ static im_status run_collective(im_engine *e, const im_bound *x, const im_step *
         }
         return im_comm_all_gather(c, q, own, whole, counts, t, NULL);
     }
-    case IM_COLL_SEND: return im_comm_send(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
-    case IM_COLL_RECV: return im_comm_recv(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
+    case IM_COLL_SEND: return im_comm_send(c, q, x->buf[0], n, t, neighbour(s->target), NULL);
+    case IM_COLL_RECV: return im_comm_recv(c, q, x->buf[0], n, t, neighbour(s->target), NULL);
     default: return IM_OK; /* RELEASE and SNAPSHOT mark places in the program */
     }
 }

@@ -137,6 +137,19 @@ static const layout_case gpt2_cases[] = {
     {2, 1, 2, 1, 1, 2, 2}, {3, 1, 2, 1, 3, 0, 1},
 };
 
+/* the pipeline, with other axes */
+static const layout_case pipe_cases[] = {
+    {1, 0, 1, 2, 0, 0, 2}, {1, 0, 1, 3, 0, 0, 1}, {2, 1, 1, 2, 0, 2, 2}, {1, 0, 2, 2, 1, 0, 1}, {2, 0, 2, 2, 1, 1, 2}, {1, 0, 1, 2, 0, 0, 7}, {3, 1, 1, 2, 0, 0, 3},
+};
+
+static void test_pipeline(void **state)
+{
+    (void)state;
+    try_layouts(llama, pipe_cases, IM_COUNT_OF(pipe_cases), false, IM_KERNELS_FAST);
+    try_layouts(gpt2, (layout_case[]){{1, 0, 1, 2, 0, 0, 2}, {2, 1, 2, 2, 1, 0, 1}}, 2, false, IM_KERNELS_FAST);
+    try_layouts(llama_tied, (layout_case[]){{1, 0, 1, 2, 0, 0, 2}, {4, 1, 1, 2, 0, 2, 2}}, 2, true, IM_KERNELS_PLAIN);
+}
+
 static void test_llama(void **state)
 {
     (void)state;
@@ -166,6 +179,6 @@ static void test_deferred(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_tied), cmocka_unit_test(test_gpt2), cmocka_unit_test(test_deferred)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_tied), cmocka_unit_test(test_gpt2), cmocka_unit_test(test_deferred), cmocka_unit_test(test_pipeline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

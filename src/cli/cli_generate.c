@@ -96,13 +96,11 @@ static void print_json(const im_infer_result *r)
     im_str_free(&s);
 }
 
-/* The closing line: reading a prompt and writing are two speeds. */
 static void sum_up(im_cli *cli, const im_infer_result *r)
 {
-    im_log(cli->ctx, IM_LOG_INFO, "generate", "%zu tokens read at %.4g/s, %zu new at %.4g/s, ready after %.2f s; stopped by %s%s%s", r->nprompt,
-           (double)r->nprompt / (r->prompt_s > 0 ? r->prompt_s : 1e-9), r->n, r->n ? (double)r->n / (r->next_s > 0 ? r->next_s : 1e-9) : 0, r->load_s,
-           r->stop == IM_INFER_STOP_EOS ? "the model's end of text" : im_infer_stop_name(r->stop), r->stop_string ? " " : "",
-           r->stop_string ? r->stop_string : "");
+    const char *why = r->stop == IM_INFER_STOP_EOS ? "the model's end of text" : im_infer_stop_name(r->stop);
+    im_log(cli->ctx, IM_LOG_INFO, "generate", "%zu tokens read in %.2f s, %zu new at %.4g/s, ready after %.2f s; stopped by %s%s%s", r->nprompt, r->prompt_s,
+           r->n, r->n && r->next_s > 0 ? (double)r->n / r->next_s : 0, r->load_s, why, r->stop_string ? " " : "", r->stop_string ? r->stop_string : "");
 }
 
 static im_status generate(im_cli *cli, im_infer_options *o, const im_option_list *rest)
@@ -119,8 +117,11 @@ static im_status generate(im_cli *cli, im_infer_options *o, const im_option_list
     else if (r.n && s.last != '\n' && (cli->out_is_terminal || !r.bytes))
         putchar('\n');
     fflush(stdout);
-    sum_up(cli, &r);
-    im_status status = r.stop == IM_INFER_STOP_ASKED ? im_fail(cli->ctx, IM_ERR_STOPPED, "stopped after %zu of the new tokens", r.n) : IM_OK;
+    im_status status = IM_OK;
+    if (!ferror(stdout)) /* else main tells */
+        sum_up(cli, &r);
+    if (im_cli_signal())
+        status = im_fail(cli->ctx, IM_ERR_STOPPED, "stopped after %zu new tokens", r.n);
     im_infer_result_free(&r);
     return status;
 }

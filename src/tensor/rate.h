@@ -5,7 +5,7 @@
 #include "tensor/kind.h"
 #include "tensor/ops.h"
 
-/* Seconds of the fastest of at least two runs of an op (one, when a run takes longer than `seconds`); p as im_op_call_direct's. */
+/* Seconds of the fastest of at least two runs of an op (one, when it takes longer than a second); p as im_op_call_direct's. */
 im_status im_tensor_time_op(im_context *ctx, const im_op_kind *k, const im_op_args *a, const im_op_direct *how, void *const *p, double seconds,
                             double *best) IM_MUST_CHECK;
 

@@ -1,13 +1,13 @@
 /* attention_grad: the tiles of attention_body.h again, probabilities remade from the log-sum-exp. Included once per instruction set.
  *
- * A task is one (sample, kv head): its keys and values, dK and dV lie in the thread's scratch as fp32 for the whole task. For each head of
- * the group and each query tile, over the key tiles in order (five products of the form of tile_body.h):
+ * A task is one (sample, kv head), or one (sample, head) when those would leave threads idle: its keys and values, dK and dV lie in scratch as
+ * fp32 for the whole task. For each head and each query tile, over the key tiles in order (five products of the form of tile_body.h):
  *
  *     S^T = K Q^T      P^T = e^(S^T - lse)        dP^T = V dO^T      dS^T = P^T (dP^T - delta)
  *     dV += P^T dO     dK += dS^T Q               dQ^T += K^T dS^T   (Q is scaled; dQ is scaled when written)
  *
- * delta = sum over E of dO O. With dropout, P^T in dV and dP^T in dS carry the mask. One thread does the whole task in a fixed
- * order: the same bits whatever the threads.
+ * delta = sum over E of dO O. With dropout, P^T in dV and dP^T in dS carry the mask. One thread does a whole head in a fixed order, and heads
+ * are added in order: the same bits whatever the threads.
  */
 
 typedef struct grad_tile { /* the query side of a tile and its scratch */
@@ -57,6 +57,12 @@ static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places 
     }
 }
 
+/* n a multiple of the vector */
+static void run_add(float *sum, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += IM_VEC)
+        vf_store(sum + i, vf_add(vf_load(sum + i), vf_load(x + i)));
+}
+
 /* One strip. kp, vp, dk, dv: the key tile's rows of P. */
 static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, const tile_strip *s, bool mask, const float *kp, const float *vp, float *dk,
                        float *dv) {
@@ -90,30 +96,49 @@ static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const 
     unpack(&a->dq, t->b, t->h, t->first, t->nq, a->E, a->scale, t->qp);
 }
 
-static void attention_grad_task(const im_attn *a, int64_t task, float *scratch) {
-    int64_t P = im_pad(a->E), g = task % a->K, b = task / a->K;
-    float *kp = scratch, *vp = kp + a->Tk * P, *dk = vp + a->Tk * P, *dv = dk + a->Tk * P, *rest = dv + a->Tk * P;
+/* Heads [head, end) of one kv head: dK and dV (2,Tk,P) into sum. Each head is summed alone, then added, so that heads done as tasks of their own
+ * and added by the merge give the same bits. scratch: the tiles, K, V (Tk,P), and with more than one head dK, dV of the one at hand. */
+static void attention_grad_heads(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum) {
+    int64_t P = im_pad(a->E), g = head / a->G, size = a->Tk * P;
     grad_tile t = {.b = b};
     float **part[] = {&t.qp, &t.qt, &t.op, &t.ot, &t.dqt};
-    for (size_t i = 0; i < IM_COUNT_OF(part); i++, rest += TILE * P)
-        *part[i] = rest;
-    t.st = rest;
-    t.dpt = rest + TILE * TILE;
+    for (size_t i = 0; i < IM_COUNT_OF(part); i++, scratch += TILE * P)
+        *part[i] = scratch;
+    t.st = scratch;
+    t.dpt = t.st + TILE * TILE;
+    float *kp = t.dpt + TILE * TILE, *vp = kp + size;
     pack(&a->k, b, g, 0, a->keys, a->keys, a->E, 1.0f, kp);
     pack(&a->v, b, g, 0, a->keys, a->keys, a->E, 1.0f, vp);
-    memset(dk, 0, (size_t)(2 * a->Tk * P) * sizeof(float));
-    for (t.h = g * a->G; t.h < (g + 1) * a->G; t.h++)
+    for (t.h = head; t.h < end; t.h++) {
+        float *own = t.h == head ? sum : vp + size;
+        memset(own, 0, (size_t)(2 * size) * sizeof(float));
         for (t.first = 0; t.first < a->Tq; t.first += TILE) {
             t.nq = a->Tq - t.first < TILE ? a->Tq - t.first : TILE;
             t.nv = (t.nq + IM_VEC - 1) / IM_VEC;
-            grad_queries(a, &t, kp, vp, dk, dv);
+            grad_queries(a, &t, kp, vp, own, own + size);
         }
-    unpack(&a->dk, b, g, 0, a->Tk, a->E, 1.0f, dk);
-    unpack(&a->dv, b, g, 0, a->Tk, a->E, 1.0f, dv);
+        if (own != sum)
+            run_add(sum, own, 2 * size);
+    }
+}
+
+/* Adds n sums (2,Tk,P) of kv head g into the first, in order, and writes dK and dV. */
+static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums) {
+    int64_t size = a->Tk * im_pad(a->E);
+    for (int64_t i = 1; i < n; i++)
+        run_add(sums, sums + i * 2 * size, 2 * size);
+    unpack(&a->dk, b, g, 0, a->Tk, a->E, 1.0f, sums);
+    unpack(&a->dv, b, g, 0, a->Tk, a->E, 1.0f, sums + size);
 }
 
 #define IM_NN_ROWS                                                                                                                        \
     {.embed = embed_rows, .embed_grad = embed_grad_columns, .norm = norm_rows, .norm_grad = norm_grad_blocks,                            \
      .norm_grad_sum = norm_grad_columns, .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows,                 \
+<<<<<<< HEAD
      .glu_grad = glu_grad_rows, .dropout = dropout_rows, .xent = xent_rows, .xent_stat = xent_stat_rows, .xent_merge = xent_merge_rows, .attention = attention_task, .attention_few = attention_few, \
      .attention_merge = attention_merge, .attention_grad = attention_grad_task, .exp = exp_run}
+=======
+     .glu_grad = glu_grad_rows, .dropout = dropout_rows, .xent = xent_rows, .attention = attention_task, .attention_few = attention_few, \
+     .attention_merge = attention_merge, .attention_grad = attention_grad_heads,                               \
+     .attention_grad_merge = attention_grad_merge, .exp = exp_run}
+>>>>>>> main

@@ -1,4 +1,4 @@
-/* The fast versions' drivers: what is cut into ranges and tasks, and where results of threads come together. */
+/* The fast row kernels' drivers: what is cut into ranges, and where results of threads come together. */
 #include "tensor/cpu/nn_kernels.h"
 
 const im_nn_rows *im_nn_rows_of(im_isa isa) {
@@ -182,96 +182,5 @@ im_status im_fast_xent_merge(const im_kernel_call *c) {
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
         sum += ((const double *)c->scratch)[r];
     *loss = sum;
-    return IM_OK;
-}
-
-/* ---- attention ------------------------------------------------------------------------------------------------------------ */
-
-typedef struct attn_job {
-    const im_attn *a;
-    const im_nn_rows *rows;
-    float *scratch, *part;
-    size_t each;  /* floats of scratch a thread */
-    int64_t span; /* query tiles a task */
-} attn_job;
-
-static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread) {
-    const attn_job *job = arg;
-    const im_attn *a = job->a;
-    (void)end;
-    int64_t tiles = (a->Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE, spans = (tiles + job->span - 1) / job->span;
-    /* the last queries of a causal sample see the most keys: their tasks come first */
-    int64_t first = (spans - 1 - task / (a->B * a->H)) * job->span, n = tiles - first < job->span ? tiles - first : job->span;
-    int64_t h = task % a->H, b = task / a->H % a->B;
-    job->rows->attention(a, b, h, first, n, job->scratch + (size_t)thread * job->each);
-}
-
-static void attn_few_run(void *arg, int64_t task, int64_t end, int thread) {
-    const attn_job *job = arg;
-    (void)end;
-    job->rows->attention_few(job->a, task, job->scratch + (size_t)thread * job->each, job->part);
-}
-
-static void attn_merge_run(void *arg, int64_t begin, int64_t end, int thread) {
-    const attn_job *job = arg;
-    (void)thread;
-    for (int64_t task = begin; task < end; task++)
-        job->rows->attention_merge(job->a, task, job->part);
-}
-
-static void attn_grad_run(void *arg, int64_t task, int64_t end, int thread) {
-    const attn_job *job = arg;
-    (void)end;
-    job->rows->attention_grad(job->a, task, job->scratch + (size_t)thread * job->each);
-}
-
-size_t im_attn_scratch(int64_t E) { return (size_t)(IM_ATTN_TILE * ((3 + 2 * IM_ATTN_SPAN) * im_pad(E) + IM_ATTN_TILE)); }
-size_t im_attn_few_scratch(int64_t rows, int64_t E) { return (size_t)(rows * (2 * im_pad(E) + IM_ATTN_CHUNK) + IM_ATTN_CHUNK * im_pad(E)); }
-size_t im_attn_few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E) {
-    return (size_t)(B * H * Tq * ((Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK) * (im_pad(E) + IM_PAD));
-}
-size_t im_attn_grad_scratch(int64_t Tk, int64_t E) { return (size_t)(4 * Tk * im_pad(E) + IM_ATTN_TILE * (5 * im_pad(E) + 2 * IM_ATTN_TILE)); }
-
-size_t im_fast_attention_workspace(const im_op_args *a, int threads) {
-    const int64_t *q = a->v[0].shape, *k = a->v[1].shape;
-    size_t floats = (size_t)threads * im_attn_scratch(q[3]);
-    if (q[1] < IM_ATTN_FEW)
-        floats = (size_t)threads * im_attn_few_scratch(q[2] / k[2] * q[1], q[3]) + im_attn_few_part(q[0], q[2], q[1], k[1], q[3]);
-    return floats * sizeof(float);
-}
-
-im_status im_fast_attention(const im_kernel_call *c) {
-    im_attn a;
-    attn_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
-    if (job.rows == NULL)
-        return im_plain_attention(c);
-    IM_TRY(im_attn_make(c, false, &a));
-    if (!im_attn_few(&a)) {
-        int64_t tiles = (a.Tq + IM_ATTN_TILE - 1) / IM_ATTN_TILE;
-        job.each = im_attn_scratch(a.E);
-        for (job.span = IM_ATTN_SPAN; job.span > 1 && a.B * a.H * ((tiles + job.span - 1) / job.span) < 4 * c->threads;)
-            job.span /= 2; /* the cut into tasks changes no bit of a result */
-        im_parallel_tasks(c->threads, a.B * a.H * ((tiles + job.span - 1) / job.span), attn_tile_run, &job);
-        return IM_OK;
-    }
-    job.each = im_attn_few_scratch(a.G * a.Tq, a.E);
-    job.part = job.scratch + (size_t)c->threads * job.each;
-    im_parallel_tasks(c->threads, a.B * a.K * ((a.Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK), attn_few_run, &job);
-    im_parallel_ranges(c->threads, a.B * a.K, 16, 1, attn_merge_run, &job);
-    return IM_OK;
-}
-
-size_t im_fast_attention_grad_workspace(const im_op_args *a, int threads) {
-    return (size_t)threads * im_attn_grad_scratch(a->v[1].shape[1], a->v[0].shape[3]) * sizeof(float);
-}
-
-im_status im_fast_attention_grad(const im_kernel_call *c) {
-    im_attn a;
-    attn_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
-    if (job.rows == NULL)
-        return im_plain_attention_grad(c);
-    IM_TRY(im_attn_make(c, true, &a));
-    job.each = im_attn_grad_scratch(a.Tk, a.E);
-    im_parallel_tasks(c->threads, a.B * a.K, attn_grad_run, &job);
     return IM_OK;
 }

@@ -184,7 +184,8 @@ typedef struct im_nn_rows {
     void (*attention)(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch); /* query tiles [first, first+n) */
     void (*attention_few)(const im_attn *a, int64_t task, float *scratch, float *part); /* task: (b, kv head, chunk) */
     void (*attention_merge)(const im_attn *a, int64_t task, const float *part);         /* task: (b, kv head) */
-    void (*attention_grad)(const im_attn *a, int64_t task, float *scratch);  /* task: (b, kv head) */
+    void (*attention_grad)(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum); /* heads of one kv head */
+    void (*attention_grad_merge)(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums);
     void (*exp)(const float *x, int64_t n, float *out);                       /* for tests */
 } im_nn_rows;
 
@@ -193,11 +194,5 @@ extern const im_nn_rows im_nn_rows_avx2, im_nn_rows_avx512;
 #endif
 /* NULL: this set has no fast versions, the plain ones run. */
 const im_nn_rows *im_nn_rows_of(im_isa isa);
-
-/* floats of scratch for one thread, and of partial results for the whole call (row path) */
-size_t im_attn_scratch(int64_t E);
-size_t im_attn_few_scratch(int64_t rows, int64_t E);
-size_t im_attn_few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E);
-size_t im_attn_grad_scratch(int64_t Tk, int64_t E);
 
 #endif

@@ -72,7 +72,7 @@ def main():
     log = os.path.join(a.build, "Testing", "Temporary", "LastTest.log")
     if os.path.exists(log):
         os.remove(log)
-    command = ["ctest", "--test-dir", a.build, "--output-on-failure", "-j", str(a.j), "--timeout", "600"]
+    command = ["ctest", "--test-dir", a.build, "--output-on-failure", "-j", str(a.j)]
     if a.only:
         command += ["-R", a.only]
     env = dict(os.environ)

@@ -59,7 +59,7 @@ rm -rf "$demo/run"
 precision=fp32
 case $("$imece" --version | sed -n 's/.*used on this machine: up to //p') in avx512-bf16 | amx) precision=bf16 ;; esac # faster only there
 status=0
-"$imece" train --model $model --data "$demo/text-train" --valid "$demo/text-valid" --out "$demo/run" --minutes "$minutes" \
+"$imece" train --model $model --data "$demo/text-train" --valid "$demo/text-valid" --eval-batches 0 --out "$demo/run" --minutes "$minutes" \
     --seq-len 128 --micro-batch 8 --lr 3e-3 --warmup 60 --schedule linear --precision $precision --json > "$demo/summary.json" || status=$?
 [ $status = 0 ] || [ $status = 4 ] || exit $status
 

@@ -186,28 +186,51 @@ static im_status read_meta(im_context *ctx, const im_json *doc, im_checkpoint_me
     return read_skips(ctx, doc, m);
 }
 
-static im_status check_file(im_context *ctx, const im_json *doc, const char *dir, const char *name, const im_json_value *v, bool verify, uint64_t *nbytes)
-{
+typedef struct listed_file {
     char path[IM_CHECKPOINT_PATH];
+    uint64_t hash;
+} listed_file;
+
+/* Name, size and hash of a file as the manifest lists it; the size is compared. */
+static im_status check_size(im_context *ctx, const im_json *doc, const char *dir, const char *name, const im_json_value *v, listed_file *out, uint64_t *nbytes)
+{
     int64_t size;
-    uint64_t want, got;
     if (strchr(name, '/'))
         return im_fail(ctx, IM_ERR_FORMAT, "%s: files: \"%s\" is not a name in this directory", im_json_name(doc), name);
     IM_TRY(im_json_need_int(ctx, doc, v, "size", 0, INT64_MAX, &size));
-    IM_TRY(need_hex(ctx, doc, v, "xxh3", 16, &want));
-    IM_TRY(path_of(ctx, path, dir, name));
+    IM_TRY(need_hex(ctx, doc, v, "xxh3", 16, &out->hash));
+    IM_TRY(path_of(ctx, out->path, dir, name));
     struct stat st;
-    if (stat(path, &st))
-        return im_fail_errno(ctx, "%s: named in " IM_CHECKPOINT_MANIFEST, path);
+    if (stat(out->path, &st))
+        return im_fail_errno(ctx, "%s: named in " IM_CHECKPOINT_MANIFEST, out->path);
     if (st.st_size != size)
-        return im_fail(ctx, IM_ERR_CHECK, "%s: %lld bytes, the manifest says %" PRId64, path, (long long)st.st_size, size);
+        return im_fail(ctx, IM_ERR_CHECK, "%s: %lld bytes, the manifest says %" PRId64, out->path, (long long)st.st_size, size);
     *nbytes += (uint64_t)size;
-    if (!verify)
-        return IM_OK;
-    IM_TRY(im_file_hash(ctx, path, &got, NULL));
-    if (got != want)
-        return im_fail(ctx, IM_ERR_CHECK, "%s: XXH3 %016" PRIx64 ", the manifest says %016" PRIx64, path, got, want);
     return IM_OK;
+}
+
+static im_status check_hash(im_context *ctx, const listed_file *f)
+{
+    uint64_t got;
+    IM_TRY(im_file_hash(ctx, f->path, &got, NULL));
+    if (got != f->hash)
+        return im_fail(ctx, IM_ERR_CHECK, "%s: XXH3 %016" PRIx64 ", the manifest says %016" PRIx64, f->path, got, f->hash);
+    return IM_OK;
+}
+
+/* The two large files are hashed by two threads. */
+static im_status check_hashes(im_context *ctx, const listed_file *f, size_t n)
+{
+    int failed = IM_OK;
+#pragma omp parallel for schedule(dynamic)
+    for (size_t i = 0; i < n; i++) {
+        im_status s = check_hash(ctx, &f[i]);
+        if (s != IM_OK) {
+#pragma omp atomic write
+            failed = s;
+        }
+    }
+    return (im_status)failed;
 }
 
 static im_status check_files(im_context *ctx, const im_json *doc, const char *dir, bool verify, uint64_t *nbytes)
@@ -215,12 +238,23 @@ static im_status check_files(im_context *ctx, const im_json *doc, const char *di
     const im_json_value *files = im_json_get(im_json_root(doc), "files");
     if (im_json_type_of(files) != IM_JSON_OBJECT || !im_json_get(files, IM_CHECKPOINT_WEIGHTS))
         return im_fail(ctx, IM_ERR_FORMAT, "%s: files does not name " IM_CHECKPOINT_WEIGHTS, im_json_name(doc));
-    for (size_t i = 0; i < im_json_length(files); i++) {
+    size_t n = im_json_length(files);
+    if (n > IM_CHECKPOINT_MAX_FILES)
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: files names %zu, a checkpoint has at most %d", im_json_name(doc), n, IM_CHECKPOINT_MAX_FILES);
+    void *memory;
+    IM_TRY(im_alloc(ctx, n, sizeof(listed_file), &memory));
+    listed_file *list = memory;
+    im_status status = IM_OK;
+    for (size_t i = 0; i < n; i++) {
         const char *name;
         const im_json_value *v = im_json_member(files, i, &name);
-        IM_TRY(check_file(ctx, doc, dir, name, v, verify, nbytes));
+        IM_TRY_GOTO(check_size(ctx, doc, dir, name, v, &list[i], nbytes), free_list);
     }
-    return IM_OK;
+    if (verify)
+        status = check_hashes(ctx, list, n);
+free_list:
+    free(list);
+    return status;
 }
 
 im_status im_checkpoint_read_manifest(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out, uint64_t *nbytes)

@@ -5,6 +5,12 @@
 #include <inttypes.h>
 #include <math.h>
 
+static void show(void *arg, im_train_text kind, const char *text)
+{
+    if (kind == IM_TRAIN_TEXT_PROGRESS)
+        im_cli_progress(arg, text);
+}
+
 static bool stop(void *arg)
 {
     (void)arg;
@@ -39,8 +45,9 @@ static int run_eval(im_cli *cli, int argc, char **argv)
     if (status != IM_OK)
         return im_cli_exit(cli, status);
     im_cli_catch_signals();
-    im_train_env env = {.stop = stop, .models_dir = cli->models_dir, .began = cli->start};
+    im_train_env env = {.arg = cli, .text = show, .stop = stop, .models_dir = cli->models_dir, .began = cli->start};
     status = im_train_eval_model(cli->ctx, &o, &env, &e);
+    im_cli_progress(cli, NULL);
     if (status == IM_OK) {
         if (o.json)
             print_json(&e);

@@ -1,5 +1,5 @@
 /* comm: one communicator = one list of ranks, used on one queue. Backends: self (one rank), threads (ranks of one
- * process), mpi; decorators traced and faulty wrap any of them. docs/comm.md maps each call to NCCL's and MPI's.
+ * process), mpi; the decorators traced and faulty wrap any. docs/comm.md maps each call to NCCL's and MPI's.
  *
  * Calls enqueue and return; the result is there when *done is. A count is in elements and never without its dtype.
  * Sums of bf16 and fp16 are made in fp32, in the order of ranks, so that the same layout twice gives the same bits.
@@ -34,6 +34,27 @@ typedef struct im_comm_threads_config {
 im_status im_comm_threads_world_create(im_context *ctx, const im_comm_threads_config *cfg, im_comm_threads_world **out) IM_MUST_CHECK;
 void im_comm_threads_world_destroy(im_comm_threads_world *w); /* after the communicators of all its ranks; NULL is allowed */
 im_status im_comm_threads_attach(im_comm_threads_world *w, im_device *d, int rank, im_comm **out) IM_MUST_CHECK;
+
+/* ---- decorators: they take `inner` over when they succeed; what is split off is decorated too ------ */
+
+/* Keeps the last 4,096 operations of a rank, all its groups together, in a mapped file (ring.h). Replaces the file. */
+im_status im_comm_traced(im_comm *inner, const char *path, im_comm **out) IM_MUST_CHECK;
+
+typedef enum im_comm_fault_kind {
+    IM_FAULT_DELAY,  /* the operation starts `seconds` late */
+    IM_FAULT_DROP,   /* it is not done here, and counts as done */
+    IM_FAULT_DIE,    /* the rank fails before it; with `process` the process is killed by SIGKILL */
+    IM_FAULT_CORRUPT /* one bit of its result (of a send: of what arrives) is flipped */
+} im_comm_fault_kind;
+typedef struct im_comm_fault {
+    im_comm_fault_kind kind;
+    uint64_t at;     /* the operation, counted over all communicators of this rank in the order of the calls, from 1; */
+    uint64_t within; /* 0: one of 1..within, drawn from the seed */
+    double seconds;
+    uint64_t seed;
+    bool process;
+} im_comm_fault;
+im_status im_comm_faulty(im_comm *inner, const im_comm_fault *f, im_comm **out) IM_MUST_CHECK;
 
 /* ---- groups -------------------------------------------------------------------------- */
 

@@ -83,11 +83,11 @@ static uint16_t f32_to_f16(float f)
         break;                                                                                                          \
     case IM_MAX:                                                                                                        \
         for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = ((value) > (acc)[i]) | ((value) != (value)) ? (value) : (acc)[i];                                \
+            (acc)[i] = (value) > (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i];                          \
         break;                                                                                                          \
     case IM_MIN:                                                                                                        \
         for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = ((value) < (acc)[i]) | ((value) != (value)) ? (value) : (acc)[i];                                \
+            (acc)[i] = (value) < (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i];                          \
         break;                                                                                                          \
     }
 

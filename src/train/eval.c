@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void im_train_mean_add(im_train_mean *m, double sum, double count)
@@ -87,12 +88,24 @@ static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int
     return IM_OK;
 }
 
+static void tell_progress(const im_train_env *env, int64_t done, int64_t runs)
+{
+    char line[80];
+    if (!env || !env->text || done == runs)
+        return;
+    snprintf(line, sizeof line, "evaluating | batch %" PRId64 "/%" PRId64, done, runs);
+    env->text(env->arg, IM_TRAIN_TEXT_PROGRESS, line);
+}
+
 im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *v, const im_train_env *env, im_observe_eval *out)
 {
     im_train_mean mean = {0};
     im_eval_source arg = {.ctx = ctx, .v = v};
     im_source source = {.arg = &arg, .load = load};
     double t0 = im_clock_now();
+    int64_t runs = 0, done = 0;
+    for (int p = 0; p < v->nparts; p++)
+        runs += v->part[p].runs;
     for (int p = 0; p < v->nparts; p++) {
         arg.token0 = v->part[p].token0;
         for (int64_t i = 0; i < v->part[p].runs; i++) {
@@ -103,6 +116,7 @@ im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *
             IM_TRY(im_engine_run(e, v->program0 + (size_t)p, &now, &source));
             IM_TRY(im_engine_metrics(e, &m));
             im_train_mean_add(&mean, m.loss_sum, m.tokens);
+            tell_progress(env, ++done, runs);
         }
     }
     *out = (im_observe_eval){.step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};

@@ -39,7 +39,7 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"clip", IM_OPT_REAL, "1", 0, 1e30, NULL, "Largest norm of the gradient (0: no clipping).", "NORM", AT(clip), 0, false, NULL},
 
     {"eval-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Evaluate on --valid every N steps (0: at the start and the end).", "N", AT(eval_every), 0, false, "Watching and saving"},
-    {"eval-batches", IM_OPT_INT, "0", 0, 9e18, NULL, "Micro-batches of an evaluation (0: the whole file).", "N", AT(eval_batches), 0, false, NULL},
+    {"eval-batches", IM_OPT_INT, "100", 0, 9e18, NULL, "Micro-batches of an evaluation, from the start of the file (0: the whole file).", "N", AT(eval_batches), 0, false, NULL},
     {"save-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Save a checkpoint every N steps (0: at the end).", "N", AT(save_every), 0, false, NULL},
     {"keep", IM_OPT_INT, "3", 0, 1e9, NULL, "Checkpoints that stay (0: all).", "N", AT(keep), 0, false, NULL},
     {"nonfinite", IM_OPT_CHOICE, "stop", 0, 0, "stop|skip|rollback", "After a step whose loss or gradient is not finite: stop, leave the step out, or go back to the last checkpoint and leave its samples out.", "HOW", AT(nonfinite), 0, false, NULL},

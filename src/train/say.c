@@ -64,6 +64,18 @@ static void say_model(const im_train_run *r, im_str *out)
         im_str_printf(out, "weights     %s\n", r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
 }
 
+static void say_valid(const im_train_run *r, im_str *out)
+{
+    char a[32], b[32];
+    double targets = 0, all = (double)im_tokens_count(r->valid) - 1;
+    for (int p = 0; p < r->eval.nparts; p++)
+        targets += (double)(r->eval.part[p].runs * r->eval.part[p].batch * r->eval.part[p].seq_len);
+    im_str_printf(out, "validation  %s: %s tokens", r->o.valid, im_observe_count(a, sizeof a, all + 1));
+    if (targets < all)
+        im_str_printf(out, ", the first %s of them each time (--eval-batches)", im_observe_count(b, sizeof b, targets));
+    im_str_append(out, "\n");
+}
+
 static void say_data(const im_train_run *r, im_str *out)
 {
     static const char *const orders[] = {"sequential", "shuffled"};
@@ -72,7 +84,7 @@ static void say_data(const im_train_run *r, im_str *out)
                   im_observe_count(a, sizeof a, (double)im_tokens_count(r->data)), im_observe_count(b, sizeof b, (double)r->sampler.samples),
                   r->o.seq_len, orders[r->o.order]);
     if (r->valid)
-        im_str_printf(out, "validation  %s: %s tokens\n", r->o.valid, im_observe_count(a, sizeof a, (double)im_tokens_count(r->valid)));
+        say_valid(r, out);
 }
 
 static void say_length(const im_train_run *r, im_str *out)

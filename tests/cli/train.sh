@@ -49,6 +49,18 @@ check train-resume-lines test "$(lines "$T/s")" = 400
 for f in model optimizer; do
     check "train-resume-same-$f" cmp "$T/alone/checkpoints/step-400/$f.safetensors" "$T/s/checkpoints/step-400/$f.safetensors"
 done
+# two signals: leaves at once, nothing torn
+"$IMECE" train "${tiny[@]}" --steps 100000 --save-every 50 --out "$T/twice" >"$T/out" 2>"$T/err" &
+pid=$!
+for _ in $(seq 400); do [ -s "$T/twice/checkpoints/latest" ] && break; sleep 0.05; done
+kill -STOP $pid
+kill -TERM $pid
+kill -INT $pid
+kill -CONT $pid
+wait $pid
+code=$?
+if [ $code = 130 ] || [ $code = 143 ]; then ok train-two-signals; else fail train-two-signals "exit code $code" "$(cat "$T/err")"; fi
+expect train-two-signals-whole 0 'whole' -- "$IMECE" checkpoint verify "$T/twice"
 expect train-resume-finished 0 'done +0 steps' -- "$IMECE" train --resume "$T/s"
 
 # refusals

@@ -545,15 +545,15 @@ static void finite_finds_the_first(void **state)
 {
     (void)state;
     const im_dtype types[] = {IM_F32, IM_BF16, IM_F16, IM_F64};
-    const int64_t places[] = {-1, 0, 1, 4095, 4096, 50000, 99999};
+    const int64_t places[] = {-1, 0, 1, 4095, 4096, 20000, 39999};
     for (size_t t = 0; t < 4; t++)
         for (size_t p = 0; p < IM_COUNT_OF(places); p++) {
             ops_case c = ops_new(ctx, &im_op_finite);
-            ops_operand(&c, im_view_1d(types[t], 100000), p);
+            ops_operand(&c, im_view_1d(types[t], 40000), p);
             ops_operand(&c, im_view_1d(IM_F64, 2), 9);
             if (places[p] >= 0) {
                 set(&c, 0, places[p], p & 1 ? -INFINITY : NAN);
-                set(&c, 0, 99999, INFINITY);
+                set(&c, 0, 39999, INFINITY);
             }
             ops_check(&c, 0, 0);
             double at = ((double *)(void *)c.got[1])[0];

@@ -1,4 +1,4 @@
-/* A product of a few bf16 rows with a bf16 matrix, where the processor does not multiply bf16: what generation does for each token.
+/* A product of a few bf16 rows with a bf16 matrix: what generation does for each token.
  *
  * The matrix is read once, widened in registers and never stored as fp32: the time is that of reading it. A matrix stored by outputs
  * (out, in) gives dot products; one stored by inputs (in, out) is added up row by row into a strip of outputs that stays in the first cache.

@@ -227,7 +227,7 @@ static im_status multiply_bf16(const im_kernel_call *call, const shapes *s)
 
 /* ---- a few bf16 rows ----------------------------------------------------------------------------------------------------- */
 
-enum { FEW = 3 }; /* from four rows on, widening panels costs less than widening for each row */
+enum { FEW = 3 }; /* from four rows on, panels, or the processor's bf16 arithmetic, cost less than widening for each row */
 
 /* The products stand in scratch before they are rounded, or added to c. */
 static void finish_few(const im_kernel_call *call, const shapes *s, const float *product, int64_t at)
@@ -242,10 +242,10 @@ static void finish_few(const im_kernel_call *call, const shapes *s, const float 
         }
 }
 
-static bool are_few(const im_kernel_call *call, const shapes *s)
+static bool are_few(const im_op_args *args, int threads, const shapes *s)
 {
     size_t need = (size_t)(s->M * (s->K + s->N)) * sizeof(float);
-    return s->M <= FEW && !s->a.transposed && need <= im_fast_matmul_workspace(call->args, call->threads);
+    return s->M <= FEW && !s->a.transposed && need <= im_fast_matmul_workspace(args, threads);
 }
 
 static void multiply_few(const im_kernel_call *call, const shapes *s)
@@ -277,6 +277,8 @@ im_status im_fast_matmul_prepare(const im_kernel_setup *setup, void **prepared)
     shapes s;
     if (a->v[0].dtype != IM_BF16 || setup->isa < IM_ISA_AVX512_BF16 || !shapes_of(a, &s) || s.batch * s.M * s.N * s.K == 0)
         return IM_OK;
+    if (are_few(a, setup->threads, &s)) /* bound by memory: the library's product of one row reads the weights at half its rate */
+        return IM_OK;
     im_gemm_primitive *g;
     im_cpu_team(setup->threads);
     IM_TRY(im_gemm_primitive_create(setup->ctx, a, &g));
@@ -304,7 +306,7 @@ im_status im_fast_matmul(const im_kernel_call *c)
         return im_gemm_primitive_run(c->ctx, c->prepared, c->p, c->np, c->scratch);
     if (c->args->v[0].dtype == IM_F32)
         return multiply_f32(c, &s);
-    if (!are_few(c, &s))
+    if (!are_few(c->args, c->threads, &s))
         return multiply_bf16(c, &s);
     multiply_few(c, &s);
     return IM_OK;

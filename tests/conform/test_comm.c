@@ -1,0 +1,104 @@
+/* Communicators: the suite on self and threads, 1 to 8 ranks, plain and decorated; and the arithmetic by itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "comm/backend.h"
+#include "conform/comm_threads.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const comm_threads_kind kinds[] = {
+    {.name = "self", .self = true, .cores = 1},
+    {.name = "self, deferred", .self = true, .deferred = true, .cores = 1},
+    {.name = "threads, spinning", .cores = 64},
+    {.name = "threads, sleeping", .cores = 1},
+    {.name = "threads, deferred", .deferred = true, .cores = 1},
+    {.name = "threads, decorated", .cores = 1, .decorated = true},
+};
+
+/* Sizes to step over: a case that waits for a deadline is not run in every one, nor does the slow sanitizer run all. */
+static int step(const comm_case *what)
+{
+#if defined(__SANITIZE_THREAD__)
+    return what->deadline > 0 ? 6 : 2;
+#else
+    return what->deadline > 0 ? 6 : 1;
+#endif
+}
+
+static void run_case(void **state)
+{
+    const comm_case *what = *state;
+    for (size_t k = 0; k < IM_COUNT_OF(kinds); k++)
+        for (int size = what->least; size <= (kinds[k].self ? 1 : 8); size += step(what)) {
+            alarm(120);
+            assert_true(comm_run_threads(&kinds[k], what, size));
+        }
+    alarm(0);
+}
+
+/* ---- 16-bit floats: every number there and back, and the halves between two ------------------- */
+
+static double decode(uint16_t h, int exponent_bits)
+{
+    int m_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1, e = (h >> m_bits) & ((1 << exponent_bits) - 1);
+    double m = h & ((1 << m_bits) - 1), a = e ? ldexp(m + (1 << m_bits), e - bias - m_bits) : ldexp(m, 1 - bias - m_bits);
+    return h & 0x8000 ? -a : a;
+}
+
+/* h + 0 = h for every h; and the sum of two numbers is their exact sum's nearest, ties to even. */
+static void test_halves(void **state)
+{
+    (void)state;
+    static uint16_t a[65536], b[65536], zero[65536];
+    for (int k = 0; k < 2; k++) {
+        im_dtype t = k ? IM_F16 : IM_BF16;
+        int e_bits = k ? 5 : 8, m_bits = 15 - e_bits;
+        uint16_t inf = (uint16_t)(((1 << e_bits) - 1) << m_bits);
+        for (int i = 0; i < 65536; i++) {
+            a[i] = (uint16_t)i;
+            zero[i] = i & 0x8000; /* -0 + -0 = -0 */
+        }
+        im_comm_fold((void *[]){b}, 1, (const void *[]){a, zero}, 2, 65536, t, IM_SUM);
+        for (int i = 0; i < 65536; i++) {
+            if ((i & 0x7fff) > inf)
+                assert_true((b[i] & 0x7fff) > inf && (b[i] & 0x8000) == (i & 0x8000));
+            else
+                assert_int_equal(b[i], i);
+        }
+        /* x - y of numbers near each other is exact in fp32: what is stored is its nearest, ties to the even one */
+        int first = k ? 0 : 20 << m_bits; /* bf16: above fp32's subnormals */
+        for (int i = first; i < inf - (2 << m_bits); i++) {
+            uint16_t got, x = (uint16_t)(i + (1 << m_bits)), y = (uint16_t)((i + 1) | 0x8000);
+            double exact = decode(x, e_bits) + decode(y, e_bits);
+            im_comm_fold((void *[]){&got}, 1, (const void *[]){&x, &y}, 2, 1, t, IM_SUM);
+            double error = fabs(decode(got, e_bits) - exact), up = fabs(decode((uint16_t)(got + 1), e_bits) - exact);
+            double down = got & 0x7fff ? fabs(decode((uint16_t)(got - 1), e_bits) - exact) : INFINITY;
+            assert_true(error <= up && error <= down);
+            if (error == up || error == down)
+                assert_true((got & 1) == 0);
+        }
+        uint16_t big[2] = {(uint16_t)(inf - 1), (uint16_t)(inf - 1)}, got;
+        im_comm_fold((void *[]){&got}, 1, (const void *[]){&big[0], &big[1]}, 2, 1, t, IM_SUM);
+        assert_int_equal(got, inf); /* overflow */
+    }
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[64];
+    size_t n = 0;
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_halves);
+    for (size_t i = 0; i < comm_nop_cases + comm_nfault_cases; i++) {
+        const comm_case *c = i < comm_nop_cases ? &comm_op_cases[i] : &comm_fault_cases[i - comm_nop_cases];
+        tests[n++] = (struct CMUnitTest){.name = c->name, .test_func = run_case, .initial_state = (void *)(uintptr_t)c};
+    }
+    return _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
+}

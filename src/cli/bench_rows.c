@@ -192,6 +192,30 @@ static void xent_op(im_op_args *a, im_dtype t, int64_t n)
     a->i[0] = V;
 }
 
+/* Half a vocabulary: a rank of two. */
+static void xent_stat_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    int64_t rows = n / 8 > 0 ? n / 8 : 1;
+    (void)t;
+    a->n = 3;
+    a->v[0] = rows_of(IM_F32, rows, V / 2);
+    a->v[1] = im_view_1d(IM_I32, rows);
+    a->v[2] = rows_of(IM_F64, rows, 4);
+    a->i[2] = V;
+}
+
+static void xent_merge_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    int64_t rows = n / 8 > 0 ? n / 8 : 1;
+    a->n = 5;
+    a->v[0] = rows_of(IM_F32, rows, V / 2);
+    a->v[1] = im_view_1d(IM_I32, rows);
+    a->v[2] = im_view_make(IM_F64, 3, (int64_t[]){2, rows, 4});
+    a->v[3] = im_view_1d(IM_F64, 1);
+    a->v[4] = rows_of(t, rows, V / 2);
+    a->i[2] = V;
+}
+
 static void count_op(im_op_args *a, im_dtype t, int64_t n)
 {
     (void)t;
@@ -264,6 +288,8 @@ const im_bench_row im_bench_rows[] = {
     {"attention 4 kv heads", &im_op_attention, attention_gqa_op, true},
     {"attention_grad", &im_op_attention_grad, attention_grad_op, true},
     {"xent", &im_op_xent, xent_op, true},
+    {"xent_stat", &im_op_xent_stat, xent_stat_op, true},
+    {"xent_merge", &im_op_xent_merge, xent_merge_op, true},
     {"norm rms", &im_op_norm, rms_op, true},
     {"norm layer", &im_op_norm, layer_op, true},
     {"norm_grad layer", &im_op_norm_grad, norm_grad_op, true},

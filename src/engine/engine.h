@@ -49,7 +49,8 @@ im_device *im_engine_device(const im_engine *e);
 void im_engine_memory(const im_engine *e, im_memory *out);
 
 /* Parameter state, element by element of a bucket (layout offsets), synchronous, outside steps. WEIGHT is read and written as
- * fp32 or bf16 whatever is stored; writing WEIGHT in bf16 precision from fp32 sets the fp32 master and rounds the weight. */
+ * fp32 whatever is stored; writing WEIGHT in bf16 precision sets the fp32 master and rounds the weight. Under ZeRO a rank
+ * holds its shard of some states: a write keeps the part that lies in it, a read outside it is IM_ERR_ARG. */
 typedef enum im_state_kind { IM_STATE_WEIGHT, IM_STATE_MASTER, IM_STATE_M, IM_STATE_V, IM_STATE_GRAD } im_state_kind;
 bool im_engine_has_state(const im_engine *e, im_state_kind k); /* MASTER only in bf16; M, V, GRAD only with a TRAIN program */
 im_status im_engine_read(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, float *out) IM_MUST_CHECK;

@@ -29,7 +29,7 @@ struct im_engine {
     im_plan plan;          /* a copy; model is borrowed */
     im_device *device;
     im_comm *world;
-    im_comm *group[IM_GROUP_COUNT];
+    im_comm *group[IM_GROUP_COUNT][IM_QUEUE_MAX]; /* one communicator for each group and queue in use */
     im_layout *layout;
     im_program_want *want;
     im_runnable *run;

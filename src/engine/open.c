@@ -43,7 +43,7 @@ static im_status build_all(im_context *ctx, const im_plan *plan, int rank, const
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for the stages");
     im_plan_stages(plan, stage);
     im_layout *l = NULL;
-    status = im_layout_create(ctx, plan->model, plan->mesh, rank, plan->zero, stage, &l);
+    status = im_layout_create(ctx, plan->model, plan->mesh, rank, plan->zero, plan->sequence_parallel, stage, &l);
     free(stage);
     if (status != IM_OK)
         return status;
@@ -271,22 +271,60 @@ static int group_ranks(const im_layout *l, im_group_id g, int *ranks)
         bool same_tp = p.tp == me.tp, same_cp = p.cp == me.cp, same_dp = p.dp == me.dp, same_pp = p.pp == me.pp;
         bool in = g == IM_GROUP_WORLD || (g == IM_GROUP_TP && same_cp && same_dp && same_pp) || (g == IM_GROUP_CP && same_tp && same_dp && same_pp) ||
                   (g == IM_GROUP_DP && same_tp && same_cp && same_pp) || (g == IM_GROUP_PP && same_tp && same_cp && same_dp) ||
-                  (g == IM_GROUP_TIED && same_tp && same_cp && same_dp && (p.pp == 0 || p.pp == l->mesh.pp - 1)) || (g == IM_GROUP_KV && r == l->rank);
+                  (g == IM_GROUP_TIED && same_tp && same_cp && same_dp && (p.pp == 0 || p.pp == l->mesh.pp - 1)) || (g == IM_GROUP_KV && same_cp && same_dp && same_pp && p.tp / l->share.replicas == me.tp / l->share.replicas);
         if (in)
             ranks[n++] = r;
     }
     return n;
 }
 
+/* Queues on which some program uses a group, as bits. Messages and scalars go over whatever ranks there are: all ranks of a group must make the
+ * same communicators in the same order, so the set is a fixed one and not what this rank's programs happen to use. */
+static uint32_t queues_of(im_group_id g)
+{
+    switch (g) {
+    case IM_GROUP_TP: return 1u << IM_QUEUE_TP | 1u << IM_QUEUE_REDUCE;
+    case IM_GROUP_DP: return 1u << IM_QUEUE_REDUCE | 1u << IM_QUEUE_GATHER;
+    case IM_GROUP_KV:
+    case IM_GROUP_TIED:
+    case IM_GROUP_WORLD: return 1u << IM_QUEUE_REDUCE;
+    default: return 0;
+    }
+}
+
+/* Between two neighbouring stages: one communicator for activations and one for gradients, each used on one queue by either of them. */
+static im_status make_channels(im_engine *e, int earlier)
+{
+    im_place p = e->layout->place;
+    bool here_first = p.pp == earlier;
+    int ranks[2];
+    p.pp = earlier;
+    ranks[0] = im_mesh_rank(&e->layout->mesh, p);
+    p.pp = earlier + 1;
+    ranks[1] = im_mesh_rank(&e->layout->mesh, p);
+    IM_TRY(im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_ACT_OUT : IM_CH_ACT_IN)]));
+    return im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_GRAD_IN : IM_CH_GRAD_OUT)]);
+}
+
 static im_status make_groups(im_engine *e)
 {
-    int *ranks = IM_ARENA_NEW(e->arena, int, im_mesh_size(&e->layout->mesh) + 1);
+    const im_mesh *m = &e->layout->mesh;
+    int *ranks = IM_ARENA_NEW(e->arena, int, im_mesh_size(m) + 1);
     if (!ranks)
         return im_fail(e->ctx, IM_ERR_NOMEM, "no memory for the groups");
     for (int g = 0; g < IM_GROUP_COUNT; g++) {
+        bool used = g == IM_GROUP_WORLD || g == IM_GROUP_DP || (g == IM_GROUP_TP && m->tp > 1) ||
+                    (g == IM_GROUP_TIED && m->pp > 1 && (e->layout->place.pp == 0 || e->layout->place.pp == m->pp - 1)) ||
+                    (g == IM_GROUP_KV && e->layout->share.replicas > 1);
         int n = group_ranks(e->layout, (im_group_id)g, ranks);
-        IM_TRY(im_comm_split(e->world, ranks, n, &e->group[g]));
+        for (int q = 0; used && q < IM_QUEUE_MAX; q++)
+            if (queues_of((im_group_id)g) >> q & 1)
+                IM_TRY(im_comm_split(e->world, ranks, n, &e->group[g][q]));
     }
+    if (e->layout->place.pp > 0)
+        IM_TRY(make_channels(e, e->layout->place.pp - 1));
+    if (e->layout->place.pp + 1 < m->pp)
+        IM_TRY(make_channels(e, e->layout->place.pp));
     return IM_OK;
 }
 
@@ -364,7 +402,8 @@ void im_engine_close(im_engine *e)
     free(e->cache_key);
     free(e->cache_of);
     for (int g = 0; g < IM_GROUP_COUNT; g++)
-        im_comm_destroy(e->group[g]);
+        for (int q = 0; q < IM_QUEUE_MAX; q++)
+            im_comm_destroy(e->group[g][q]);
     for (size_t i = 0; i < e->nrun; i++)
         im_program_destroy(e->run[i].program);
     for (int c = 0; c < IM_CLASS_COUNT; c++)

@@ -27,37 +27,39 @@ static im_status load_batch(im_engine *e, const im_bound *x, const im_step *s, c
 
 /* ---- collectives ------------------------------------------------------------------ */
 
-/* Elements of each rank's shard of the op's bucket, in the order of the group. */
-static const size_t *shard_counts(im_engine *e, size_t bucket, size_t *counts)
+/* Elements of each rank in the order of the group: rows shared out, or the shards of the op's bucket. */
+static const size_t *counts_of(im_engine *e, const im_op *op, size_t bucket, size_t *counts)
 {
-    const im_bucket *b = &e->layout->bucket[bucket];
-    for (int r = 0; r < e->layout->mesh.dp; r++)
-        counts[r] = b->shard[r + 1] - b->shard[r];
+    int n = op->by_rows ? im_comm_size(e->group[op->group][op->queue]) : e->layout->mesh.dp;
+    for (int r = 0; r < n; r++) {
+        int64_t first, end;
+        im_part(op->rows, n, r, &first, &end);
+        counts[r] = op->by_rows ? (size_t)((end - first) * op->cols) : e->layout->bucket[bucket].shard[r + 1] - e->layout->bucket[bucket].shard[r];
+    }
     return counts;
 }
 
-static int neighbour(const im_engine *e, unsigned channel)
+/* The other stage's place in the channel's communicator of two: 1 the later stage. */
+static int neighbour(unsigned channel)
 {
-    im_place p = e->layout->place;
-    p.pp += channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : -1;
-    return p.pp; /* rank within the pipeline group, which is ordered by stage */
+    return channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : 0;
 }
 
 static im_status run_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
 {
-    im_comm *c = e->group[x->op->group];
+    im_comm *c = e->group[x->op->group][x->op->queue];
     const im_view *v = x->op->args.v;
     im_dtype t = (im_dtype)v[0].dtype;
     size_t n = v[0].ndim ? (size_t)im_view_count(&v[0]) : 0;
     size_t counts[1024];
-    if (e->layout->mesh.dp > 1024)
-        return im_fail(e->ctx, IM_ERR_UNSUPPORTED, "dp %d: at most 1024", e->layout->mesh.dp);
+    if (e->layout->mesh.dp > 1024 || e->layout->mesh.tp > 1024)
+        return im_fail(e->ctx, IM_ERR_UNSUPPORTED, "tp %d, dp %d: at most 1024 each", e->layout->mesh.tp, e->layout->mesh.dp);
     switch ((im_collective)x->op->collective) {
     case IM_COLL_ALL_REDUCE: return im_comm_all_reduce(c, q, x->buf[0], x->buf[0], n, t, IM_SUM, NULL);
-    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], shard_counts(e, s->target, counts), t, IM_SUM, NULL);
+    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], counts_of(e, x->op, s->target, counts), t, IM_SUM, NULL);
     case IM_COLL_ALL_GATHER: {
         im_buffer whole = x->buf[1], own = x->buf[0];
-        shard_counts(e, s->target, counts);
+        counts_of(e, x->op, s->target, counts);
         t = (im_dtype)v[1].dtype;
         if (!v[0].ndim) { /* in place: the own part lies where it will be */
             const im_bucket *b = &e->layout->bucket[s->target];
@@ -68,8 +70,8 @@ static im_status run_collective(im_engine *e, const im_bound *x, const im_step *
         }
         return im_comm_all_gather(c, q, own, whole, counts, t, NULL);
     }
-    case IM_COLL_SEND: return im_comm_send(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
-    case IM_COLL_RECV: return im_comm_recv(c, q, x->buf[0], n, t, neighbour(e, s->target), NULL);
+    case IM_COLL_SEND: return im_comm_send(c, q, x->buf[0], n, t, neighbour(s->target), NULL);
+    case IM_COLL_RECV: return im_comm_recv(c, q, x->buf[0], n, t, neighbour(s->target), NULL);
     default: return IM_OK; /* RELEASE and SNAPSHOT mark places in the program */
     }
 }

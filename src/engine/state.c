@@ -32,13 +32,24 @@ static im_dtype state_dtype(const im_engine *e, im_state_kind k)
     return k == IM_STATE_WEIGHT ? e->plan.precision : IM_F32;
 }
 
+/* The elements of a bucket [*first, *end) of which this rank holds a state: all, or its shard under ZeRO. */
+static void held_range(const im_engine *e, im_state_kind k, size_t bucket, size_t *first, size_t *end)
+{
+    static const uint8_t sharded_from[] = {[IM_STATE_WEIGHT] = 3, [IM_STATE_MASTER] = 1, [IM_STATE_M] = 1, [IM_STATE_V] = 1, [IM_STATE_GRAD] = 2};
+    const im_bucket *b = &e->layout->bucket[bucket];
+    int r = e->layout->place.dp;
+    bool shard = e->plan.zero >= sharded_from[k];
+    *first = shard ? b->shard[r] : 0;
+    *end = shard ? b->shard[r + 1] : b->count;
+}
+
 static im_status check_range(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count)
 {
     if (!im_engine_has_state(e, k))
         return im_fail(e->ctx, IM_ERR_ARG, "this run has no such state (%d)", (int)k);
     if (bucket >= e->plan.model->nbucket || !e->layout->bucket[bucket].held)
         return im_fail(e->ctx, IM_ERR_ARG, "bucket %zu is not held by this rank", bucket);
-    size_t all = state_buffer(e, k, bucket).nbytes / im_dtype_size(state_dtype(e, k));
+    size_t all = e->layout->bucket[bucket].count;
     if (first > all || count > all - first)
         return im_fail(e->ctx, IM_ERR_ARG, "elements %zu + %zu of bucket %zu, which has %zu", first, count, bucket, all);
     return IM_OK;
@@ -64,24 +75,34 @@ static uint16_t narrow(float x)
 
 im_status im_engine_read(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, float *out)
 {
+    size_t low, high, size = im_dtype_size(state_dtype(e, k));
     IM_TRY(check_range(e, k, bucket, first, count));
+    held_range(e, k, bucket, &low, &high);
+    if (count && (first < low || first + count > high))
+        return im_fail(e->ctx, IM_ERR_ARG, "elements %zu + %zu of bucket %zu: this rank holds %zu to %zu", first, count, bucket, low, high);
     IM_TRY(im_device_sync(e->device));
     im_buffer b = state_buffer(e, k, bucket);
-    size_t size = im_dtype_size(state_dtype(e, k));
-    b.offset += first * size;
-    b.nbytes -= first * size;
+    b.offset += (first - low) * size;
+    b.nbytes -= (first - low) * size;
     IM_TRY(im_engine_copy_out(e, out, b, count * size));
     if (size == 2)
         widen((const uint16_t *)out, count, out);
     return IM_OK;
 }
 
+/* The part of the elements that this rank holds. */
 static im_status write_stored(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, const float *in)
 {
+    size_t low, high, size = im_dtype_size(state_dtype(e, k));
+    held_range(e, k, bucket, &low, &high);
+    size_t from = first > low ? first : low, to = first + count < high ? first + count : high;
+    if (from >= to)
+        return IM_OK;
+    in += from - first;
+    count = to - from;
     im_buffer b = state_buffer(e, k, bucket);
-    size_t size = im_dtype_size(state_dtype(e, k));
-    b.offset += first * size;
-    b.nbytes -= first * size;
+    b.offset += (from - low) * size;
+    b.nbytes -= (from - low) * size;
     if (size == 4)
         return im_engine_copy_in(e, b, in, count * 4);
     uint16_t *half = (uint16_t *)e->convert;
@@ -156,12 +177,11 @@ static im_status run_end(void *arg, void *const *p, int np, const im_op_now *now
 
 static im_status push_state(im_engine *e, im_queue *io, im_state_kind k, size_t bucket, size_t *nitem)
 {
-    const im_bucket *b = &e->layout->bucket[bucket];
     im_buffer buf = state_buffer(e, k, bucket);
-    bool shard = e->plan.zero == 3 || (e->plan.zero && k != IM_STATE_WEIGHT);
+    size_t first, end;
+    held_range(e, k, bucket, &first, &end);
     im_snapshot_item *it = &e->item[(*nitem)++];
-    *it = (im_snapshot_item){.job = &e->snapshot, .kind = k, .bucket = bucket, .first = shard ? b->shard[e->layout->place.dp] : 0,
-                             .count = buf.nbytes / im_dtype_size(state_dtype(e, k)), .stored = state_dtype(e, k)};
+    *it = (im_snapshot_item){.job = &e->snapshot, .kind = k, .bucket = bucket, .first = first, .count = end - first, .stored = state_dtype(e, k)};
     im_work w = {.fn = run_item, .arg = it, .buf = &buf, .nbuf = 1, .name = "write checkpoint", .tag = UINT32_MAX};
     return im_queue_push(io, &w);
 }

@@ -32,6 +32,7 @@ typedef struct im_segment {
 typedef struct im_bucket {
     uint16_t first_param, nparam;
     bool held;              /* this rank holds it (its stage uses it) */
+    uint32_t sum;           /* the groups over which some of its gradients are summed */
     size_t count;           /* elements, padding included: a multiple of 16 */
     const size_t *shard;    /* [dp+1]: cuts of the flat bucket, multiples of 16; rank i's shard is [i], [i+1] */
     const im_segment *seg;  /* the whole bucket on this rank */
@@ -41,19 +42,34 @@ typedef struct im_bucket {
     size_t offset;          /* element offset of the bucket in its arenas, a multiple of 16 */
 } im_bucket;
 
+/* What a tensor-parallel rank holds of the split sizes: heads in whole kv groups when tp is at most K, else a part of one group whose
+ * kv head is replicated; feed-forward columns and vocabulary rows as even as they can be (the first ranks have one more). */
+typedef struct im_share {
+    int64_t h0, H, k0, K, f0, F, v0, V;
+    int replicas;  /* ranks that hold the same kv head; 1 unless tp > K */
+} im_share;
+/* IM_ERR_ARG with the nearest values when tp is none the model can have. */
+im_status im_share_check(im_context *ctx, const im_model *m, int tp) IM_MUST_CHECK;
+im_share im_share_of(const im_arch *a, int tp, int tp_rank);
+/* [first, end) of n rows for part i of `parts`: the first n % parts have one more. */
+void im_part(int64_t n, int parts, int i, int64_t *first, int64_t *end);
+
 typedef struct im_layout {
     im_mesh mesh;
     int rank, zero;
+    bool sequence_parallel;
     im_place place;
+    im_share share;
     const im_model *model;
     im_bucket *bucket;      /* model->nbucket */
     size_t count;           /* elements of all held buckets */
+    const size_t *param_count; /* [nparam]: elements this rank holds */
     const size_t *param_local; /* [nparam]: element offset of the parameter in its bucket; SIZE_MAX when not held */
     im_arena *arena;
 } im_layout;
 
 /* stage_of_unit: nunit entries, the pipeline stage of each unit. */
-im_status im_layout_create(im_context *ctx, const im_model *m, im_mesh mesh, int rank, int zero, const int *stage_of_unit, im_layout **out) IM_MUST_CHECK;
+im_status im_layout_create(im_context *ctx, const im_model *m, im_mesh mesh, int rank, int zero, bool sequence_parallel, const int *stage_of_unit, im_layout **out) IM_MUST_CHECK;
 void im_layout_destroy(im_layout *l);
 
 #endif

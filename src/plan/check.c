@@ -174,6 +174,7 @@ static bool in_group(const im_layout *a, const im_layout *b, int g)
     case IM_GROUP_DP: return tp && cp && pp;
     case IM_GROUP_PP: return tp && cp && dp;
     case IM_GROUP_TIED: return tp && cp && dp && (q.pp == 0 || q.pp == b->mesh.pp - 1);
+    case IM_GROUP_KV: return cp && dp && pp && p.tp / a->share.replicas == q.tp / b->share.replicas;
     default: return a->rank == b->rank;
     }
 }
@@ -226,10 +227,11 @@ static bool agree(const im_bound *a, const im_bound *b)
     bool messages = a->op->collective == IM_COLL_SEND || a->op->collective == IM_COLL_RECV;
     if (messages ? a->op->collective == b->op->collective : a->op->collective != b->op->collective)
         return false;
-    int ia = a->op->args.v[0].ndim ? 0 : 1, ib = b->op->args.v[0].ndim ? 0 : 1;
-    if (a->op->collective == IM_COLL_ALL_GATHER)
-        ia = ib = 1; /* the whole; an own part may be empty */
-    return im_value_equal(&a->value[ia], &b->value[ib]) && a->hi[ia] - a->lo[ia] == b->hi[ib] - b->lo[ib];
+    int whole = a->op->collective == IM_COLL_ALL_GATHER ? 1 : 0; /* own parts may differ in size, or be empty */
+    im_value va = a->value[whole], vb = b->value[whole];
+    if (va.role == IM_ROLE_TEMP) /* numbered by step, which other ranks count otherwise */
+        va.mb = vb.mb = 0;
+    return im_value_equal(&va, &vb) && a->hi[whole] - a->lo[whole] == b->hi[whole] - b->lo[whole];
 }
 
 static im_status add_meeting(lists *l, int r, uint32_t i)

@@ -27,7 +27,8 @@ typedef struct bucket_state {
 
 typedef struct value_state {
     bool live;
-    uint32_t writer; /* step */
+    uint32_t writer;  /* step */
+    uint32_t partial; /* groups over which it is still a partial sum */
 } value_state;
 
 typedef struct walker {
@@ -35,6 +36,7 @@ typedef struct walker {
     const im_program *p;
     const im_model *m;
     bucket_state *bucket;
+    uint32_t *summed_over; /* [nparam]: groups over which the REDUCE under way has summed the parameter */
     int *next_mb;          /* [nunit][nbucket]: the next micro-batch whose contribution is due */
     int64_t *last_step;    /* [nunit][nbucket]: step that contributed last: its other ops belong to the same contribution */
     im_value_map map;
@@ -168,8 +170,21 @@ static im_status contribute(walker *w, size_t bucket, const im_step *s, uint32_t
 
 static bool needs_reduce(const walker *w, size_t bucket)
 {
+    return w->p->layout->bucket[bucket].sum != 0;
+}
+
+/* Which parameters of the bucket a collective covers. */
+static void note_sum(walker *w, size_t bucket)
+{
+    const im_bound *x = &w->p->bound[w->i];
     const im_bucket *b = &w->p->layout->bucket[bucket];
-    return b->nseg && b->seg[0].sum;
+    if (x->op->collective != IM_COLL_ALL_REDUCE && x->op->collective != IM_COLL_REDUCE_SCATTER)
+        return;
+    for (size_t q = b->first_param; q < (size_t)b->first_param + b->nparam; q++) {
+        size_t from = w->p->layout->param_local[q] * 4, to = from + w->p->layout->param_count[q] * 4;
+        if (x->lo[w->o] <= from && to <= x->hi[w->o])
+            w->summed_over[q] |= 1u << x->op->group;
+    }
 }
 
 static im_status gradient(walker *w, size_t bucket, const im_step *s, uint32_t istep, int access)
@@ -178,6 +193,7 @@ static im_status gradient(walker *w, size_t bucket, const im_step *s, uint32_t i
     int zero = w->p->plan->zero, m = w->p->goal.micro_batches;
     bool shard = w->p->bound[w->i].value[w->o].index == 1;
     if (s->verb == IM_REDUCE) {
+        note_sum(w, bucket);
         if (shard)
             return IM_OK; /* counted with the read of the whole */
         bool again = w->last_step[(size_t)w->m->nunit * w->m->nbucket + bucket] == istep;
@@ -286,14 +302,25 @@ static im_status other(walker *w, uint32_t istep, int access)
     if (w->map.n > before)
         w->value[k] = (value_state){.live = false};
     value_state *s = &w->value[k];
+    const im_op *op = w->p->bound[w->i].op;
+    bool sums = op->collective == IM_COLL_ALL_REDUCE || op->collective == IM_COLL_REDUCE_SCATTER;
     if (access == IM_WRITE) {
         if (s->live && s->writer != istep)
             return fault(w, "is written a second time");
         s->live = true;
         s->writer = istep;
+        s->partial = op->partial;
         return IM_OK;
     }
-    return s->live ? IM_OK : fault(w, "is read before it is written");
+    if (!s->live)
+        return fault(w, "is read before it is written");
+    if (sums && !(s->partial >> op->group & 1))
+        return fault(w, "is summed over a group over which it is complete");
+    if (!sums && s->partial)
+        return fault(w, "is read while it is a partial sum over a group");
+    if (access != IM_READ)
+        s->partial = sums ? s->partial & ~(1u << op->group) : op->partial;
+    return IM_OK;
 }
 
 /* ---- the walk ----------------------------------------------------------------------------------- */
@@ -315,8 +342,15 @@ static im_status operand(walker *w)
 }
 
 /* What an instruction does as a whole, after its last op. */
-static void close_step(walker *w, const im_step *s)
+static im_status close_step(walker *w, const im_step *s)
 {
+    const im_bucket *l = &w->p->layout->bucket[s->verb == IM_REDUCE ? s->target : 0];
+    for (size_t i = 0; s->verb == IM_REDUCE && i < l->nseg; i++)
+        if (l->seg[i].sum & ~w->summed_over[l->seg[i].param])
+            return im_fail(w->ctx, IM_ERR_CHECK, "rank %d: REDUCE %u leaves the gradient of %s a partial sum", w->p->layout->rank, s->target,
+                           w->m->param[l->seg[i].param].name);
+    if (s->verb == IM_REDUCE)
+        memset(w->summed_over + l->first_param, 0, l->nparam * sizeof *w->summed_over);
     if (s->verb == IM_UPDATE && w->p->plan->zero && w->p->plan->zero < 3)
         w->bucket[s->target].scattered = true;
     if (s->verb == IM_SAMPLE)
@@ -325,6 +359,7 @@ static void close_step(walker *w, const im_step *s)
         w->live_most = w->live_now;
     if (s->verb == IM_BACKWARD && s->target == w->p->goal.first_unit)
         w->live_now--;
+    return IM_OK;
 }
 
 static im_status unmet(const walker *w, const char *what, long which)
@@ -387,14 +422,14 @@ static im_status walk(walker *w)
     for (w->i = 0; w->i < w->p->nbound; w->i++) {
         const im_bound *x = &w->p->bound[w->i];
         for (; step < x->step; step++)
-            close_step(w, &w->p->step[step]);
+            IM_TRY(close_step(w, &w->p->step[step]));
         for (int pass = 0; pass < 2; pass++) /* reads before writes */
             for (w->o = 0; w->o < x->op->args.n; w->o++)
                 if (x->op->args.v[w->o].ndim && (x->op->use[w->o].access == IM_WRITE) == pass)
                     IM_TRY(operand(w));
     }
     for (; step < w->p->nstep; step++)
-        close_step(w, &w->p->step[step]);
+        IM_TRY(close_step(w, &w->p->step[step]));
     return end_state(w);
 }
 
@@ -403,10 +438,11 @@ im_status im_check_states(im_context *ctx, const im_program *p)
     walker w = {.ctx = ctx, .p = p, .m = p->plan->model};
     size_t cells = (p->plan->model->nunit + 2) * p->plan->model->nbucket;
     w.bucket = calloc(w.m->nbucket + 1, sizeof *w.bucket);
+    w.summed_over = calloc(w.m->nparam + 1, sizeof *w.summed_over);
     w.next_mb = calloc(cells + 1, sizeof *w.next_mb);
     w.last_step = malloc((cells + 1) * sizeof *w.last_step);
     im_status status;
-    if (!w.bucket || !w.next_mb || !w.last_step) {
+    if (!w.bucket || !w.summed_over || !w.next_mb || !w.last_step) {
         status = im_fail(ctx, IM_ERR_NOMEM, "no memory to check a program");
         goto state;
     }
@@ -419,6 +455,7 @@ im_status im_check_states(im_context *ctx, const im_program *p)
     status = walk(&w);
 state:
     free(w.bucket);
+    free(w.summed_over);
     free(w.next_mb);
     free(w.last_step);
     free(w.value);

@@ -133,10 +133,12 @@ static im_view weight_kn(const im_lowerer *L, int64_t K, int64_t N)
     return L->arch->weights_in_out ? im_view_2d(L->A, K, N) : im_view_transpose(im_view_2d(L->A, N, K));
 }
 
-void im_lower_linear(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, int64_t K, int64_t N, im_use y)
+void im_lower_linear(im_lowerer *L, const char *label, bool row, im_use x, im_slot w, im_slot b, int64_t K, int64_t N, im_use y)
 {
-    im_use bias = im_lower_has(L, b) ? im_use_weight(b, im_view_1d(L->A, N)) : im_use_absent();
-    im_lower_op(L, &im_op_matmul, label, IM_USES(x, im_use_weight(w, weight_kn(L, K, N)), y, bias));
+    bool biased = im_lower_has(L, b) && (!row || L->program->layout->place.tp == 0);
+    im_use bias = biased ? im_use_weight(b, im_view_1d(L->A, N)) : im_use_absent();
+    im_op *op = im_lower_op(L, &im_op_matmul, label, IM_USES(x, im_use_weight(w, weight_kn(L, K, N)), y, bias));
+    op->partial = row && L->tp > 1 ? 1u << IM_GROUP_TP : 0;
 }
 
 static im_use as(im_use u, im_access access, im_view v)
@@ -157,10 +159,12 @@ static void linear_weight_grad(im_lowerer *L, const char *label, im_use x, im_us
     op->args.i[0] = !first;
 }
 
-void im_lower_linear_grad(im_lowerer *L, const char *label, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx)
+void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx)
 {
-    if (dx.v.ndim)
-        im_lower_op(L, &im_op_matmul, label, IM_USES(as(dy, IM_READ, dy.v), im_use_weight(w, im_view_transpose(weight_kn(L, K, N))), dx, im_use_absent()));
+    if (dx.v.ndim) {
+        im_op *op = im_lower_op(L, &im_op_matmul, label, IM_USES(as(dy, IM_READ, dy.v), im_use_weight(w, im_view_transpose(weight_kn(L, K, N))), dx, im_use_absent()));
+        op->partial = !row && L->tp > 1 ? 1u << IM_GROUP_TP : 0; /* each rank has a part of the outputs */
+    }
     linear_weight_grad(L, label, x, dy, w, K, N, first);
     if (im_lower_has(L, b)) {
         im_op *op = im_lower_op(L, &im_op_colsum, label, IM_USES(as(dy, IM_READ, dy.v), im_use_grad(b, first, im_view_1d(IM_F32, N))));
@@ -168,11 +172,51 @@ void im_lower_linear_grad(im_lowerer *L, const char *label, im_use x, im_use dy,
     }
 }
 
+/* ---- tensor parallelism -------------------------------------------------------------------- */
+
+static im_view all_rows_view(const im_lowerer *L)
+{
+    return im_view_2d(L->A, L->n, L->arch->D);
+}
+
+im_use im_lower_partial(im_lowerer *L, im_use y)
+{
+    return L->sp ? im_use_temp(im_lower_temp(L), IM_WRITE, all_rows_view(L)) : y;
+}
+
+void im_lower_sum(im_lowerer *L, const char *label, im_use partial, im_use y)
+{
+    if (L->tp == 1)
+        return;
+    if (!L->sp) {
+        y.o.access = IM_MODIFY;
+        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_TP, IM_QUEUE_TP, label, &y, 1);
+        return;
+    }
+    partial.o.access = IM_READ;
+    im_op *op = im_lower_collective(L, IM_COLL_REDUCE_SCATTER, IM_GROUP_TP, IM_QUEUE_TP, label, IM_USES(partial, y));
+    op->by_rows = true;
+    op->rows = L->n;
+    op->cols = L->arch->D;
+}
+
+im_use im_lower_all_rows(im_lowerer *L, const char *label, im_use x)
+{
+    if (!L->sp)
+        return x;
+    im_use all = im_use_temp(im_lower_temp(L), IM_WRITE, all_rows_view(L));
+    im_op *op = im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_TP, IM_QUEUE_TP, label, IM_USES(x, all));
+    op->by_rows = true;
+    op->rows = L->n;
+    op->cols = L->arch->D;
+    all.o.access = IM_READ;
+    return all;
+}
+
 /* ---- norm, dropout ----------------------------------------------------------------- */
 
-void im_lower_norm(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use y, im_use stat, im_use res, im_use sum, int64_t rows)
+void im_lower_norm(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use y, im_use stat, im_use res, im_use sum)
 {
-    (void)rows;
     int64_t D = L->arch->D;
     im_use bias = im_lower_has(L, b) ? im_use_weight(b, im_view_1d(L->A, D)) : im_use_absent();
     im_op *op = im_lower_op(L, &im_op_norm, label, IM_USES(x, im_use_weight(w, im_view_1d(L->A, D)), bias, y, stat, res, sum));
@@ -204,6 +248,7 @@ void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_u
     op->args.i[0] = (int64_t)(L->program->plan->seed & INT64_MAX);
     op->args.i[1] = site;
     op->args.i[2] = L->T;
+    op->args.i[5] = L->row0;
     op->site_arg = 1;
     op->sample_arg = 3;
 }
@@ -235,10 +280,10 @@ static void lower_message(im_lowerer *L)
 {
     im_channel ch = (im_channel)L->key->target;
     bool in = ch == IM_CH_ACT_IN || ch == IM_CH_GRAD_IN, act = ch == IM_CH_ACT_IN || ch == IM_CH_ACT_OUT;
-    im_view v = im_view_2d(L->A, L->n, L->arch->D);
+    im_view v = im_view_2d(L->A, L->nr, L->arch->D);
     /* unit -1: the last unit of the stage before (ACT_IN, GRAD_OUT), 0: the last unit of this stage */
     int unit = ch == IM_CH_ACT_IN || ch == IM_CH_GRAD_OUT ? -1 : 0;
-    im_lower_collective(L, in ? IM_COLL_RECV : IM_COLL_SEND, IM_GROUP_PP, IM_QUEUE_COMM0 + 2 + (unsigned)ch, act ? "activations" : "gradients",
+    im_lower_collective(L, in ? IM_COLL_RECV : IM_COLL_SEND, IM_GROUP_PP, IM_QUEUE_PIPE + (unsigned)ch, act ? "activations" : "gradients",
                         IM_USES(im_use_edge(unit, act ? 0 : 1, in ? IM_WRITE : IM_READ, v)));
 }
 
@@ -253,7 +298,7 @@ static void clear_padding(im_lowerer *L, bool own, bool tied)
             continue;
         const im_bucket *b = &p->layout->bucket[L->model->param[q].bucket];
         bool last = q + 1 == b->first_param + b->nparam;
-        size_t n = (size_t)im_param_count(&L->model->param[q]), from = p->layout->param_local[q] + n;
+        size_t n = p->layout->param_count[q], from = p->layout->param_local[q] + n;
         size_t to = last ? b->count : p->layout->param_local[q + 1];
         if (to == from)
             continue;
@@ -267,6 +312,10 @@ static void clear_padding(im_lowerer *L, bool own, bool tied)
 static im_status lower_unit_verb(im_lowerer *L)
 {
     bool forward = L->key->verb == IM_FORWARD;
+    if (L->key->verb == IM_RECOMPUTE) {
+        im_lower_block_recompute(L);
+        return IM_OK;
+    }
     if (!forward)
         clear_padding(L, L->key->first, L->key->tied_first);
     switch ((im_unit_type)L->key->unit_type) {
@@ -282,11 +331,26 @@ im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key
     im_lowerer L = {.ctx = ctx, .program = p, .arch = &p->plan->model->arch, .model = p->plan->model, .key = key,
                     .unit = unit_of_type(p, (im_unit_type)key->unit_type), .A = p->plan->precision,
                     .B = key->B, .T = key->T, .n = key->B * key->T};
+    const im_layout *l = p->layout;
+    L.tp = l->mesh.tp;
+    L.sp = l->sequence_parallel && p->spec.mode != IM_PROGRAM_INFER;
+    L.H = l->share.H;
+    L.K = l->share.K;
+    L.F = l->share.F;
+    L.V = l->share.V;
+    L.v0 = l->share.v0;
+    L.nr = L.n;
+    if (L.sp) {
+        int64_t end;
+        im_part(L.n, L.tp, l->place.tp, &L.row0, &end);
+        L.nr = end - L.row0;
+    }
     switch ((im_verb)key->verb) {
     case IM_LOAD: lower_load(&L); break;
     case IM_SEND:
     case IM_RECV: lower_message(&L); break;
     case IM_FORWARD:
+    case IM_RECOMPUTE:
     case IM_BACKWARD: IM_TRY(lower_unit_verb(&L)); break;
     case IM_LOSS:
         if (key->mode == IM_PROGRAM_TRAIN)

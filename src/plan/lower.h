@@ -15,6 +15,10 @@ typedef struct im_lowerer {
     const im_lower_key *key;
     im_dtype A;          /* activations and weights */
     int64_t B, T, n;     /* sequences, tokens each, rows */
+    int tp;
+    bool sp;             /* edges hold this rank's share of the rows */
+    int64_t row0, nr;    /* that share; all rows without sequence parallelism */
+    int64_t H, K, F, V, v0; /* this rank's heads, kv heads, feed-forward columns, vocabulary rows */
     im_op *op;
     uint32_t nop, cap;
     uint8_t next_temp;
@@ -47,11 +51,18 @@ im_op *im_lower_collective(im_lowerer *L, im_collective c, im_group_id group, un
 #define IM_USES(...) (const im_use[]){__VA_ARGS__}, (int)(sizeof((const im_use[]){__VA_ARGS__}) / sizeof(im_use))
 
 /* What a unit is made of; `x` is read, `y` written; sizes are those of the lowerer. */
-void im_lower_linear(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, int64_t K, int64_t N, im_use y);
+/* Column-parallel: every rank adds its part of the bias. Row-parallel (`row`): y is partial, the bias is added on the first rank alone. */
+void im_lower_linear(im_lowerer *L, const char *label, bool row, im_use x, im_slot w, im_slot b, int64_t K, int64_t N, im_use y);
 /* dx = dy W (dx may be absent), dW += dy^T x, db += column sums of dy */
-void im_lower_linear_grad(im_lowerer *L, const char *label, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx);
-void im_lower_norm(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use y, im_use stat, im_use res, im_use sum, int64_t rows);
+void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx);
+void im_lower_norm(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use y, im_use stat, im_use res, im_use sum);
 void im_lower_norm_grad(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use stat, im_use dy, im_use dx, im_use dres, bool first);
+/* Tensor parallelism. A partial (n,D) result goes to `y`: directly for tp 1; else summed over the tp group in place, or reduce-scattered to this rank's
+ * rows. im_lower_partial gives the use that the op which makes the partial result writes; im_lower_sum then sums it into y. */
+im_use im_lower_partial(im_lowerer *L, im_use y);
+void im_lower_sum(im_lowerer *L, const char *label, im_use partial, im_use y);
+/* All rows of a (nr,D) share; `x` itself without sequence parallelism. */
+im_use im_lower_all_rows(im_lowerer *L, const char *label, im_use x);
 double im_lower_dropout_p(const im_lowerer *L, double of_config); /* 0 outside training */
 /* y = res + dropout(x); site 0..7 within the unit */
 void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_use x, im_use y, im_use res);
@@ -60,6 +71,7 @@ void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_u
 void im_lower_embed_forward(im_lowerer *L);
 void im_lower_embed_backward(im_lowerer *L);
 void im_lower_block_forward(im_lowerer *L);
+void im_lower_block_recompute(im_lowerer *L);
 void im_lower_block_backward(im_lowerer *L);
 void im_lower_loss(im_lowerer *L);
 void im_lower_sample(im_lowerer *L);

@@ -49,27 +49,43 @@ static void lower_gather(im_lowerer *L, const im_bucket *b)
     im_use whole = im_use_bucket(IM_ROLE_WEIGHT, 0, L->program->plan->zero == 3 ? IM_WRITE : IM_MODIFY, 0, flat(L->A, b->count));
     range r = own_range(L->program, b);
     im_use shard = L->program->plan->zero == 3 && r.to > r.from ? own_weight(L->program, b, IM_READ, r.from, r.to - r.from) : im_use_absent();
-    im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_DP, IM_QUEUE_COMM0 + 1, "gather weights", IM_USES(shard, whole));
+    im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_DP, IM_QUEUE_GATHER, "gather weights", IM_USES(shard, whole));
+}
+
+/* Sums the gradients of those parameters of a bucket that are partial over a group: neighbours in one message. */
+static void reduce_params(im_lowerer *L, const im_bucket *b, im_group_id g, const char *label)
+{
+    const size_t *local = L->program->layout->param_local, *count = L->program->layout->param_count;
+    for (size_t i = 0; i < b->nseg; i++) {
+        if (!(b->seg[i].sum >> g & 1))
+            continue;
+        size_t from = local[b->seg[i].param], to = from;
+        for (; i < b->nseg && b->seg[i].sum >> g & 1; i++)
+            to = local[b->seg[i].param] + count[b->seg[i].param];
+        im_use part = im_use_bucket(IM_ROLE_GRAD, 0, IM_MODIFY, from, flat(IM_F32, to - from));
+        im_lower_collective(L, IM_COLL_ALL_REDUCE, g, IM_QUEUE_REDUCE, label, &part, 1);
+    }
 }
 
 static void lower_reduce(im_lowerer *L, const im_bucket *b)
 {
     const im_program *p = L->program;
     im_use whole = im_use_bucket(IM_ROLE_GRAD, 0, IM_MODIFY, 0, flat(IM_F32, b->count));
-    uint32_t sum = b->nseg ? b->seg[0].sum : 0;
-    if (sum >> IM_GROUP_TIED & 1)
-        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_TIED, IM_QUEUE_COMM0, "sum of the tied gradient", &whole, 1);
-    if (!(sum >> IM_GROUP_DP & 1))
+    if (b->sum >> IM_GROUP_TIED & 1)
+        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_TIED, IM_QUEUE_REDUCE, "sum of the tied gradient", &whole, 1);
+    reduce_params(L, b, IM_GROUP_TP, "sum of the norms' gradients");
+    reduce_params(L, b, IM_GROUP_KV, "sum of the kv heads' gradients");
+    if (!(b->sum >> IM_GROUP_DP & 1))
         return;
     if (p->plan->zero < 2) {
-        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_DP, IM_QUEUE_COMM0, "reduce gradients", &whole, 1);
+        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_DP, IM_QUEUE_REDUCE, "reduce gradients", &whole, 1);
         return;
     }
     range r = own_range(p, b);
     size_t n = r.to - r.from;
     im_use sums = n ? im_use_temp(im_lower_temp(L), IM_WRITE, flat(IM_F32, n)) : im_use_absent();
     whole.o.access = IM_READ;
-    im_lower_collective(L, IM_COLL_REDUCE_SCATTER, IM_GROUP_DP, IM_QUEUE_COMM0, "reduce gradients", IM_USES(whole, sums));
+    im_lower_collective(L, IM_COLL_REDUCE_SCATTER, IM_GROUP_DP, IM_QUEUE_REDUCE, "reduce gradients", IM_USES(whole, sums));
     if (!n)
         return;
     sums.o.access = IM_READ;
@@ -83,45 +99,51 @@ static void lower_reduce(im_lowerer *L, const im_bucket *b)
     }
 }
 
-/* Loss and count of the whole batch: the last stage has them, the others add nothing. */
+/* Loss and count of the whole batch: the first tensor-parallel rank of the last stage tells them, the others add nothing. */
 static void lower_count(im_lowerer *L)
 {
-    bool last = L->program->goal.end_unit == (int)L->model->nunit;
+    bool tells = L->program->goal.end_unit == (int)L->model->nunit && L->program->layout->place.tp == 0;
     for (int i = 0; i < 2; i++) {
         im_scalar s = i ? IM_SCALAR_TOKENS : IM_SCALAR_LOSS;
-        if (!last)
-            im_lower_op(L, &im_op_fill, "no loss on this stage", IM_USES(im_use_scalar(s, IM_WRITE, flat(IM_F64, 1))));
+        if (!tells)
+            im_lower_op(L, &im_op_fill, "counted elsewhere", IM_USES(im_use_scalar(s, IM_WRITE, flat(IM_F64, 1))));
         im_use u = im_use_scalar(s, IM_MODIFY, flat(IM_F64, 1));
-        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_WORLD, IM_QUEUE_COMM0, i ? "token count" : "loss", &u, 1);
+        im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_WORLD, IM_QUEUE_REDUCE, i ? "token count" : "loss", &u, 1);
     }
 }
 
-/* A tied bucket that two stages hold counts on the first one only. */
-static bool counts_in_norm(const im_program *p, const im_bucket *b)
+/* Squares of the runs [from, to) of a bucket that this rank owns: every logical element once over all ranks. Padding is zero and may be in a run. */
+static bool squares_of(im_lowerer *L, size_t bucket, bool first)
 {
-    bool tied = b->nseg && b->seg[0].sum >> IM_GROUP_TIED & 1;
-    return b->held && (!tied || p->layout->place.pp == 0);
+    const im_program *p = L->program;
+    const im_bucket *b = &p->layout->bucket[bucket];
+    for (size_t i = 0; i < b->nowned; i++) {
+        if (!b->owned[i].owner)
+            continue;
+        size_t from = b->owned[i].local0, to = from;
+        for (; i < b->nowned && b->owned[i].owner; i++) { /* bands of one matrix lie between each other: up to the last end */
+            size_t end = b->owned[i].local0 + (b->owned[i].n - 1) * b->owned[i].local_stride + b->owned[i].run;
+            to = end > to ? end : to;
+        }
+        im_op *op = im_lower_op(L, &im_op_sumsq, "squares of the gradient",
+                                IM_USES(own_grad(p, b, from, to - from), im_use_scalar(IM_SCALAR_SUMSQ, first ? IM_WRITE : IM_ADD, flat(IM_F64, 1))));
+        op->args.i[0] = !first;
+        op->bucket = (int32_t)bucket;
+        first = false;
+    }
+    return first;
 }
 
 static void lower_clip(im_lowerer *L)
 {
-    const im_program *p = L->program;
     bool first = true;
-    for (size_t i = 0; i < L->model->nbucket; i++) {
-        const im_bucket *b = &p->layout->bucket[i];
-        range r = own_range(p, b);
-        if (!counts_in_norm(p, b) || r.to == r.from)
-            continue;
-        im_use g = own_grad(p, b, r.from, r.to - r.from);
-        im_op *op = im_lower_op(L, &im_op_sumsq, "squares of the gradient", IM_USES(g, im_use_scalar(IM_SCALAR_SUMSQ, first ? IM_WRITE : IM_ADD, flat(IM_F64, 1))));
-        op->args.i[0] = !first;
-        op->bucket = (int32_t)i;
-        first = false;
-    }
+    for (size_t i = 0; i < L->model->nbucket; i++)
+        if (L->program->layout->bucket[i].held)
+            first = squares_of(L, i, first);
     if (first)
         im_lower_op(L, &im_op_fill, "no squares here", IM_USES(im_use_scalar(IM_SCALAR_SUMSQ, IM_WRITE, flat(IM_F64, 1))));
     im_use sum = im_use_scalar(IM_SCALAR_SUMSQ, IM_MODIFY, flat(IM_F64, 1));
-    im_lower_collective(L, IM_COLL_ALL_REDUCE, p->plan->zero ? IM_GROUP_WORLD : IM_GROUP_PP, IM_QUEUE_COMM0, "norm", &sum, 1);
+    im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_WORLD, IM_QUEUE_REDUCE, "norm", &sum, 1);
     im_lower_op(L, &im_op_clip, "clip",
                 IM_USES(im_use_scalar(IM_SCALAR_SUMSQ, IM_READ, flat(IM_F64, 1)), im_use_scalar(IM_SCALAR_TOKENS, IM_READ, flat(IM_F64, 1)),
                         im_use_scalar(IM_SCALAR_LOSS, IM_READ, flat(IM_F64, 1)), im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT)),

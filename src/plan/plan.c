@@ -10,10 +10,9 @@ void im_plan_defaults(im_plan *p, const im_model *m)
 
 static im_status rule_mesh(im_context *ctx, const im_plan *p)
 {
-    if (p->mesh.tp != 1)
-        return im_fail(ctx, IM_ERR_UNSUPPORTED, "tp %d: this build runs tp 1", p->mesh.tp);
+    IM_TRY(im_share_check(ctx, p->model, p->mesh.tp));
     if (p->mesh.cp != 1)
-        return im_fail(ctx, IM_ERR_UNSUPPORTED, "cp %d: this build runs cp 1", p->mesh.cp);
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "cp %d: context parallelism is in the plan, but not built yet; cp 1", p->mesh.cp);
     if (p->mesh.dp < 1 || p->mesh.pp < 1)
         return im_fail(ctx, IM_ERR_ARG, "dp %d, pp %d: both are at least 1", p->mesh.dp, p->mesh.pp);
     if (p->mesh.pp > p->model->arch.L)
@@ -111,7 +110,8 @@ int64_t im_plan_first_sample(const im_plan *p, int dp_rank, int mb)
 
 void im_plan_to_yaml(const im_plan *p, im_str *out)
 {
-    im_str_printf(out, "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n", p->mesh.tp, p->mesh.cp,
-                  p->mesh.dp, p->mesh.pp, p->zero, p->schedule == IM_SCHEDULE_1F1B ? "1f1b" : "gpipe");
+    static const char *const recompute[] = {"none", "selective", "full"};
+    im_str_printf(out, "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n  sequence_parallel: %s\n  recompute: %s\n", p->mesh.tp, p->mesh.cp,
+                  p->mesh.dp, p->mesh.pp, p->zero, p->schedule == IM_SCHEDULE_1F1B ? "1f1b" : "gpipe", p->sequence_parallel ? "true" : "false", recompute[p->recompute]);
     im_str_printf(out, "  micro_batches: %d\n  threads: %d\n", im_plan_micro_batches(p, 0), p->threads);
 }

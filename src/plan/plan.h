@@ -6,11 +6,17 @@
 
 typedef enum im_schedule { IM_SCHEDULE_GPIPE, IM_SCHEDULE_1F1B } im_schedule;
 
+/* What FORWARD does not keep and RECOMPUTE makes again before the backward. SELECTIVE: attention's output and log-sum-exp; FULL: all but
+ * the unit's input. */
+typedef enum im_recompute { IM_RECOMPUTE_NONE, IM_RECOMPUTE_SELECTIVE, IM_RECOMPUTE_FULL } im_recompute;
+
 typedef struct im_plan {
     const im_model *model;
     im_mesh mesh;             /* tp, cp, dp, pp */
     int zero;                 /* 0..3 */
     im_schedule schedule;
+    bool sequence_parallel;   /* with tp: norms, dropout and edges on a share of the rows */
+    im_recompute recompute;   /* of the blocks */
     int64_t seq_len;          /* T */
     int64_t micro_batch;      /* sequences a micro-batch and rank; the last one may be smaller */
     int64_t global_batch;     /* sequences a step, all ranks */

@@ -41,6 +41,9 @@ typedef enum im_role {
 } im_role;
 const char *im_role_name(im_role r);
 
+/* Queues of communication: one for each channel, used in one order by all its ranks. */
+enum { IM_QUEUE_REDUCE = IM_QUEUE_COMM0, IM_QUEUE_GATHER, IM_QUEUE_PIPE /* + im_channel */, IM_QUEUE_TP = IM_QUEUE_PIPE + 4 };
+
 typedef enum im_saved {
     IM_SAVED_NORM1, IM_SAVED_STAT1, IM_SAVED_QKV, IM_SAVED_ATTN, IM_SAVED_LSE, IM_SAVED_SUM, IM_SAVED_NORM2, IM_SAVED_STAT2,
     IM_SAVED_UP, IM_SAVED_ACT, IM_SAVED_COUNT
@@ -87,6 +90,9 @@ typedef struct im_op {
     uint8_t collective;     /* im_collective */
     uint8_t group;          /* im_group_id */
     uint8_t queue;          /* im_queue_id */
+    uint8_t partial;        /* bit set of im_group_id: what the op writes is a partial sum over these groups until they reduce it */
+    bool by_rows;           /* REDUCE_SCATTER and ALL_GATHER of activations: `rows` rows of `cols` are shared out over the group; else the bucket's shards */
+    int64_t rows, cols;
     int8_t site_arg;        /* i[site_arg] += 8 * unit when bound; -1: none */
     int32_t bucket;         /* bucket of the bucket operands; -1: the step's target */
     int8_t sample_arg;      /* i[sample_arg] = first sample of the micro-batch when bound; -1: none */

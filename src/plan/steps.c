@@ -94,7 +94,7 @@ static void unit_step(writer *w, im_verb v, int unit, int mb)
 
 static bool bucket_is_summed(const im_bucket *b)
 {
-    return b->held && b->nseg && b->seg[0].sum;
+    return b->held && b->sum;
 }
 
 static void forward(writer *w, int mb)
@@ -136,6 +136,8 @@ static void backward(writer *w, int mb)
     if (!last)
         emit(w, IM_RECV, IM_CH_GRAD_IN, mb);
     for (int u = w->end_unit - 1; u >= w->first_unit; u--) {
+        if (w->plan->recompute != IM_RECOMPUTE_NONE && w->train && w->model->unit[u].type == IM_UNIT_BLOCK)
+            unit_step(w, IM_RECOMPUTE, u, mb);
         unit_step(w, is_head(w, u) ? IM_LOSS : IM_BACKWARD, u, mb);
         if (per_micro_batch && w->train)
             reduce_after(w, u, mb);

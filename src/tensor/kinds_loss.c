@@ -48,6 +48,60 @@ const im_op_kind im_op_xent = {
     .fast = {.run = im_fast_xent, .workspace = im_fast_xent_workspace},
 };
 
+static im_status need_split(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+    IM_TRY(im_op_need_dtype(ctx, k, a, 0, IM_F32));
+    IM_TRY(im_op_need_shape(ctx, k, a, 0, 2, (int64_t[]){-1, -1}));
+    IM_TRY(im_op_need_rows(ctx, k, a, 0));
+    if (a->i[0] < 0 || a->i[0] + a->v[0].shape[1] > a->i[2])
+        return im_op_bad(ctx, k, a, 0, "the part from %lld lies outside the whole vocabulary", (long long)a->i[0]);
+    return need_rows_of(ctx, k, a, 1, IM_I32, a->v[0].shape[0]);
+}
+
+static im_status check_xent_stat(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+    IM_TRY(need_split(ctx, k, a));
+    IM_TRY(im_op_need_dtype(ctx, k, a, 2, IM_F64));
+    IM_TRY(im_op_need_shape(ctx, k, a, 2, 2, (int64_t[]){a->v[0].shape[0], 4}));
+    return im_op_need_rows(ctx, k, a, 2);
+}
+
+const im_op_kind im_op_xent_stat = {
+    .name = "xent_stat",
+    .min_operands = 3,
+    .max_operands = 3,
+    .operand = {IM_READ("logits"), IM_READ("target"), IM_WRITE("stat")},
+    .check = check_xent_stat,
+    .cost = cost_xent,
+    .plain = {.run = im_plain_xent_stat},
+    .fast = {.run = im_fast_xent_stat},
+};
+
+static im_status check_xent_merge(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+    IM_TRY(need_split(ctx, k, a));
+    int64_t n = a->v[0].shape[0];
+    IM_TRY(im_op_need_dtype(ctx, k, a, 2, IM_F64));
+    IM_TRY(im_op_need_shape(ctx, k, a, 2, 3, (int64_t[]){-1, n, 4}));
+    IM_TRY(im_op_need_dense(ctx, k, a, 2));
+    IM_TRY(need_scalars(ctx, k, a, 3, 1));
+    IM_TRY(im_op_need_activation(ctx, k, a, 4));
+    IM_TRY(im_op_need_same_shape(ctx, k, a, 4, 0));
+    IM_TRY(im_op_need_rows(ctx, k, a, 4));
+    IM_TRY(need_rows_of(ctx, k, a, 5, IM_F32, n));
+    if (!(a->f[0] >= 0.0 && a->f[0] <= 1.0))
+        return im_fail(ctx, IM_ERR_ARG, "%s: label smoothing is %g, it must be from 0 to 1", k->name, a->f[0]);
+    return IM_OK;
+}
+
+const im_op_kind im_op_xent_merge = {
+    .name = "xent_merge",
+    .min_operands = 4,
+    .max_operands = 6,
+    .operand = {IM_READ("logits"), IM_READ("target"), IM_READ("stats"), IM_ACC("loss", 1), IM_WRITE_OPTIONAL("dlogits"), IM_WRITE_OPTIONAL("row")},
+    .check = check_xent_merge,
+    .cost = cost_xent,
+    .plain = {.run = im_plain_xent_merge},
+    .fast = {.run = im_fast_xent_merge, .workspace = im_fast_xent_workspace},
+};
+
 static im_status check_count(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
     IM_TRY(need_rows_of(ctx, k, a, 0, IM_I32, -1));
     return need_scalars(ctx, k, a, 1, 1);

@@ -24,9 +24,10 @@ extern const im_op_kind im_op_matmul;
 /* x (n,N) (R), out (N) fp32 (acc): column sums, the gradient of a bias. */
 extern const im_op_kind im_op_colsum;
 /* ids (n) i32 (R), table (V,D) (R), out (n,D) (W), pos (n) i32 (R, optional), table2 (P,D) (R, optional):
- * out = table[id] + table2[pos]. f[0] scale of table rows (1 usual). An id outside its table fails the op. */
+ * out = table[id] + table2[pos]. f[0] scale of table rows (1 usual). An id outside the vocabulary fails the op.
+ * A table that is a part of a vocabulary: i[0] its first id, i[1] the whole vocabulary (0: V); an id of another part gives zeros (plus table2's row). */
 extern const im_op_kind im_op_embed;
-/* ids (n) i32 (R), dy (n,D) (R), dtable (V,D) fp32 (acc). Rows are summed in the order of n, whatever the threads. */
+/* ids (n) i32 (R), dy (n,D) (R), dtable (V,D) fp32 (acc, i[0]); i[1] first id of the table, i[2] whole vocabulary (0: V): ids of other parts are left out. Rows are summed in the order of n, whatever the threads. */
 extern const im_op_kind im_op_embed_grad;
 /* x (n,D) (R), w (D) (R), bias (D) (R, opt), y (n,D) (W), stat fp32 (W): rms (n,1) rstd; layer (n,2) mean, rstd;
  * res (n,D) (R, opt), sum (n,D) (W, opt): sum = x + res is what is normalised. i[1]: im_norm. f[0]: eps. Sums in fp32. */
@@ -55,13 +56,19 @@ extern const im_op_kind im_op_glu;
 /* h (n,2F) (R), dy (n,F) (R), dh (n,2F) (W). i[0] im_act. */
 extern const im_op_kind im_op_glu_grad;
 /* x (n,D) (R), y (n,D) (W; may be x), res (n,D) (R, opt): y = res + x * keep/(1-p). f[0] p. Key: i[0] seed, i[1] site, row r is sample
- * now->sample0 + i[3] + r / i[2], position r % i[2]; column i[4] + c. Its own backward (on dy, without res). */
+ * now->sample0 + i[3] + r / i[2], position r % i[2], where r counts from i[5]; column i[4] + c. Its own backward (on dy, without res). */
 extern const im_op_kind im_op_dropout;
 /* logits (n,V) fp32 (R), target (n) i32 (R; < 0 is not counted), loss f64 (1) (acc, i[1]: 1 adds), dlogits (n,V) A (W, opt; may be logits
  * when fp32), row (n) fp32 (W, opt): log-probability of the target (0 where not counted). i[0]: real vocabulary Vr <= V (columns beyond are not in the softmax and get
  * gradient 0), f[0] label smoothing s: loss = (1-s)*nll + s*mean over Vr of -log p. Loss and gradients are sums over rows.
  * A target >= Vr fails the op. */
 extern const im_op_kind im_op_xent;
+/* Cross-entropy over a split vocabulary, in two parts. Stat: logits (n,V) fp32 (R) of ids i[0] .. i[0]+V, target (n) i32 (R), stat (n,4) f64 (W): largest logit, sum of
+ * exp(logit - largest), the target's logit (-inf when another part has it), sum of the logits. i[2]: whole vocabulary; a target beyond fails the op. */
+extern const im_op_kind im_op_xent_stat;
+/* Merge: logits (n,V) fp32 (R), target (n) (R), stats (P,n,4) f64 (R) of all parts in order, loss f64 (1) (acc, i[1]), dlogits (n,V) A (W, opt; may be logits), row (n) fp32
+ * (W, opt). i[0] first id here, i[2] whole vocabulary, f[0] label smoothing. Otherwise as im_op_xent. */
+extern const im_op_kind im_op_xent_merge;
 /* target (n) i32 (R), count f64 (1) (acc, i[0]): how many are >= 0. */
 extern const im_op_kind im_op_count;
 /* x (n) fp32 (R), out f64 (1) (acc, i[0]): sum of squares, in f64, blocks in a fixed order whatever the threads. */

@@ -19,6 +19,11 @@ static const char llama_untied[] =
     "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":5,\"num_attention_heads\":3,"
     "\"num_key_value_heads\":3,\"vocab_size\":33,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
     "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
+/* 6 heads on 3 kv heads: tp 4 is refused, tp 6 replicates; here 8 heads on 2: tp 3 refused, tp 4 replicates */
+static const char llama_kv[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":50,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+    "\"num_key_value_heads\":2,\"head_dim\":6,\"vocab_size\":101,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+    "\"hidden_act\":\"silu\",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":false}";
 static const char gpt2[] =
     "{\"model_type\":\"gpt2\",\"n_embd\":20,\"n_head\":5,\"n_layer\":3,\"vocab_size\":29,\"n_positions\":40,\"n_inner\":50,"
     "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"attn_pdrop\":0.1}";
@@ -44,7 +49,7 @@ static im_status make(world *w, int r, const im_step *steps, uint32_t n, im_prog
     return s;
 }
 
-static void open_world(world *w, const char *config, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
+static void open_layout(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
 {
     *w = (world){.spec = {.mode = IM_PROGRAM_TRAIN}};
     assert_int_equal(im_context_create(&w->ctx), IM_OK);
@@ -53,21 +58,28 @@ static void open_world(world *w, const char *config, int dp, int pp, int zero, i
     assert_int_equal(im_model_parse(w->ctx, doc, &w->model), IM_OK);
     im_json_free(doc);
     im_plan_defaults(&w->plan, w->model);
-    w->plan.mesh = (im_mesh){1, 1, dp, pp};
+    w->plan.mesh = (im_mesh){tp, 1, dp, pp};
+    w->plan.sequence_parallel = sp;
+    w->plan.recompute = recompute;
     w->plan.zero = zero;
     w->plan.schedule = schedule;
     w->plan.seq_len = 7;
     w->plan.micro_batch = mbs;
     w->plan.global_batch = batch;
     w->plan.dropout = -1;
-    w->ranks = dp * pp;
+    w->ranks = tp * dp * pp;
     int stage[64];
     im_plan_stages(&w->plan, stage);
     for (int r = 0; r < w->ranks; r++) {
-        assert_int_equal(im_layout_create(w->ctx, w->model, w->plan.mesh, r, zero, stage, &w->layout[r]), IM_OK);
+        assert_int_equal(im_layout_create(w->ctx, w->model, w->plan.mesh, r, zero, w->plan.sequence_parallel, stage, &w->layout[r]), IM_OK);
         if (make(w, r, NULL, 0, &w->program[r]) != IM_OK)
             fail_msg("%s", im_error_text(w->ctx));
     }
+}
+
+static void open_world(world *w, const char *config, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
+{
+    open_layout(w, config, 1, false, IM_RECOMPUTE_NONE, dp, pp, zero, schedule, mbs, batch);
 }
 
 static im_status check(world *w)
@@ -89,7 +101,7 @@ static void close_world(world *w)
 static void expect_good(world *w)
 {
     if (check(w) != IM_OK)
-        fail_msg("dp %d pp %d zero %d: %s", w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero, im_error_text(w->ctx));
+        fail_msg("tp %d sp %d dp %d pp %d zero %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero, im_error_text(w->ctx));
 }
 
 /* ---- the check accepts what is right ------------------------------------------------ */
@@ -127,6 +139,25 @@ static void test_eval_and_infer(void **state)
         expect_good(&w);
         close_world(&w);
     }
+}
+
+static void test_tensor_parallel(void **state)
+{
+    (void)state;
+    const char *configs[] = {llama_kv, llama_untied, gpt2};
+    for (size_t c = 0; c < 3; c++)
+        for (int tp = 1; tp <= 4; tp++)
+            for (int sp = 0; sp < 2; sp++)
+                for (int recompute = 0; recompute < 3; recompute++)
+                    for (int other = 0; other < 5; other++) {
+                        static const int dp[] = {1, 2, 2, 1, 2}, pp[] = {1, 1, 1, 2, 1}, zero[] = {0, 1, 3, 0, 2};
+                        world w;
+                        if (tp * dp[other] * pp[other] > MAX_RANKS || (c == 1 && tp == 4) || (c == 0 && tp == 3))
+                            continue;
+                        open_layout(&w, configs[c], tp, sp, (im_recompute)recompute, dp[other], pp[other], zero[other], IM_SCHEDULE_1F1B, 2, 5);
+                        expect_good(&w);
+                        close_world(&w);
+                    }
 }
 
 /* What validation refuses is what the check would find: a deadlock. */
@@ -258,6 +289,47 @@ static void test_mutate_zero(void **state)
     }
 }
 
+static void test_mutate_tensor_parallel(void **state)
+{
+    (void)state;
+    world w;
+    open_layout(&w, llama_kv, 2, true, IM_RECOMPUTE_FULL, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 4);
+    mutate_all(&w);
+    open_layout(&w, llama_kv, 4, false, IM_RECOMPUTE_SELECTIVE, 1, 1, 1, IM_SCHEDULE_1F1B, 2, 2);
+    mutate_all(&w);
+}
+
+/* An op that is left out within an instruction: a missing sum is noticed as a partial value. */
+static void test_missing_sum(void **state)
+{
+    (void)state;
+    for (int sp = 0; sp < 2; sp++) {
+        world w;
+        open_layout(&w, llama_untied, 3, sp, IM_RECOMPUTE_NONE, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 2);
+        expect_good(&w);
+        int noticed = 0;
+        for (uint32_t i = 0; i < w.program[0]->nbound; i++) {
+            uint8_t old[3];
+            if (w.program[0]->bound[i].op->collective != IM_COLL_ALL_REDUCE && w.program[0]->bound[i].op->collective != IM_COLL_REDUCE_SCATTER)
+                continue;
+            if (w.program[0]->bound[i].op->group != IM_GROUP_TP)
+                continue;
+            for (int r = 0; r < 3; r++) { /* on all ranks alike: nothing hangs, the sum is just missing */
+                im_op *op = (im_op *)(uintptr_t)w.program[r]->bound[i].op;
+                old[r] = op->collective;
+                op->collective = IM_COLL_RELEASE;
+            }
+            assert_int_equal(check(&w), IM_ERR_CHECK);
+            noticed++;
+            for (int r = 0; r < 3; r++)
+                ((im_op *)(uintptr_t)w.program[r]->bound[i].op)->collective = old[r];
+        }
+        assert_true(noticed > 10);
+        expect_good(&w);
+        close_world(&w);
+    }
+}
+
 static void mutate_mode(im_program_spec spec)
 {
     world w;
@@ -368,7 +440,31 @@ static void test_micro_batches(void **state)
             }
 }
 
-/* Every element of every parameter lies in exactly one owned segment over the data-parallel ranks. */
+/* Every element of every parameter lies in exactly one owned segment over all ranks. */
+static void cover(world *w)
+{
+    for (size_t q = 0; q < w->model->nparam; q++) {
+        size_t n = (size_t)im_param_count(&w->model->param[q]), seen = 0;
+        uint8_t *hit = calloc(n, 1);
+        for (int r = 0; r < w->ranks; r++) {
+            const im_bucket *b = &w->layout[r]->bucket[w->model->param[q].bucket];
+            for (size_t s = 0; b->held && s < b->nowned; s++) {
+                if (b->owned[s].param != q || !b->owned[s].owner)
+                    continue;
+                for (size_t i = 0; i < b->owned[s].n * b->owned[s].run; i++) {
+                    size_t g = b->owned[s].global0 + i / b->owned[s].run * b->owned[s].global_stride + i % b->owned[s].run;
+                    assert_true(g < n);
+                    assert_int_equal(hit[g], 0);
+                    hit[g] = 1;
+                    seen++;
+                }
+            }
+        }
+        assert_int_equal(seen, n);
+        free(hit);
+    }
+}
+
 static void test_shards_cover(void **state)
 {
     (void)state;
@@ -376,30 +472,25 @@ static void test_shards_cover(void **state)
         for (int zero = 0; zero <= 3; zero++) {
             world w;
             open_world(&w, llama_untied, dp, 1, zero, IM_SCHEDULE_1F1B, 2, 14);
-            for (size_t q = 0; q < w.model->nparam; q++) {
-                size_t n = (size_t)im_param_count(&w.model->param[q]), seen = 0;
-                uint8_t *hit = calloc(n, 1);
-                for (int r = 0; r < w.ranks; r++) {
-                    const im_bucket *b = &w.layout[r]->bucket[w.model->param[q].bucket];
-                    for (size_t s = 0; s < b->nowned; s++)
-                        if (b->owned[s].param == q && b->owned[s].owner)
-                            for (size_t i = 0; i < b->owned[s].run; i++) {
-                                assert_int_equal(hit[b->owned[s].global0 + i], 0);
-                                hit[b->owned[s].global0 + i] = 1;
-                                seen++;
-                            }
-                }
-                assert_int_equal(seen, n);
-                free(hit);
-            }
+            cover(&w);
             close_world(&w);
         }
+    for (int tp = 1; tp <= 4; tp++)
+        for (int zero = 0; zero <= 3; zero++)
+            for (int c = 0; c < 3; c++) {
+                world w;
+                if ((c == 1 && tp == 4) || (c == 0 && tp == 3))
+                    continue;
+                open_layout(&w, c == 0 ? llama_kv : c == 1 ? llama_untied : gpt2, tp, tp % 2, IM_RECOMPUTE_NONE, 2, 1, zero, IM_SCHEDULE_1F1B, 2, 4);
+                cover(&w);
+                close_world(&w);
+            }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts), cmocka_unit_test(test_refused), cmocka_unit_test(test_eval_and_infer), cmocka_unit_test(test_mutate_trainer),
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_mutate_tensor_parallel), cmocka_unit_test(test_missing_sum), cmocka_unit_test(test_refused), cmocka_unit_test(test_eval_and_infer), cmocka_unit_test(test_mutate_trainer),
         cmocka_unit_test(test_mutate_1f1b), cmocka_unit_test(test_mutate_zero), cmocka_unit_test(test_mutate_eval_and_infer),
         cmocka_unit_test(test_links_and_addresses), cmocka_unit_test(test_stages), cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_shards_cover),

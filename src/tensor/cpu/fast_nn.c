@@ -35,7 +35,7 @@ im_status im_fast_embed(const im_kernel_call *c) {
     const im_op_args *a = c->args;
     if (rows == NULL)
         return im_plain_embed(c);
-    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[1].shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, im_whole_vocabulary(a->i[1], &a->v[1])));
     if (im_op_has(a, 4))
         IM_TRY(im_check_ids(c, "embed: position", c->p[3], a->v[0].shape[0], a->v[3].stride[0], 0, a->v[4].shape[0]));
     rows_parallel(c, rows->embed, a->v[0].shape[0], a->v[1].shape[1], 1, 0);
@@ -47,7 +47,7 @@ im_status im_fast_embed_grad(const im_kernel_call *c) {
     const im_op_args *a = c->args;
     if (rows == NULL)
         return im_plain_embed_grad(c);
-    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, a->v[2].shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", c->p[0], a->v[0].shape[0], a->v[0].stride[0], 0, im_whole_vocabulary(a->i[2], &a->v[2])));
     rows_parallel(c, rows->embed_grad, a->v[1].shape[1], a->v[0].shape[0] + (a->i[0] ? 0 : a->v[2].shape[0]), IM_PAD, 0);
     return IM_OK;
 }
@@ -144,6 +144,42 @@ im_status im_fast_xent(const im_kernel_call *c) {
     im_parallel_ranges(c->threads, logits->shape[0], grain > 0 ? grain : 1, 1, xent_run, &job);
     double *loss = c->p[2], sum = c->args->i[1] != 0 ? *loss : 0.0;
     for (int64_t r = 0; r < logits->shape[0]; r++)
+        sum += ((const double *)c->scratch)[r];
+    *loss = sum;
+    return IM_OK;
+}
+
+static void xent_stat_run(void *arg, int64_t begin, int64_t end, int thread) {
+    const xent_job *job = arg;
+    (void)thread;
+    job->rows->xent_stat(job->c, begin, end);
+}
+
+im_status im_fast_xent_stat(const im_kernel_call *c) {
+    xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
+    if (job.rows == NULL)
+        return im_plain_xent_stat(c);
+    IM_TRY(im_check_split_targets(c));
+    int64_t grain = 4096 / (c->args->v[0].shape[1] + 1);
+    im_parallel_ranges(c->threads, c->args->v[0].shape[0], grain > 0 ? grain : 1, 1, xent_stat_run, &job);
+    return IM_OK;
+}
+
+static void xent_merge_run(void *arg, int64_t begin, int64_t end, int thread) {
+    const xent_job *job = arg;
+    (void)thread;
+    job->rows->xent_merge(job->c, begin, end, job->c->scratch);
+}
+
+im_status im_fast_xent_merge(const im_kernel_call *c) {
+    xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
+    if (job.rows == NULL)
+        return im_plain_xent_merge(c);
+    IM_TRY(im_check_split_targets(c));
+    int64_t grain = 4096 / (c->args->v[0].shape[1] + 1);
+    im_parallel_ranges(c->threads, c->args->v[0].shape[0], grain > 0 ? grain : 1, 1, xent_merge_run, &job);
+    double *loss = c->p[3], sum = c->args->i[1] != 0 ? *loss : 0.0;
+    for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
         sum += ((const double *)c->scratch)[r];
     *loss = sum;
     return IM_OK;

@@ -22,6 +22,16 @@ im_status im_plain_dropout(const im_kernel_call *c);
 im_status im_plain_attention(const im_kernel_call *c);
 im_status im_plain_attention_grad(const im_kernel_call *c);
 im_status im_plain_xent(const im_kernel_call *c);
+im_status im_plain_xent_stat(const im_kernel_call *c);
+im_status im_plain_xent_merge(const im_kernel_call *c);
+im_status im_fast_xent_stat(const im_kernel_call *c);
+im_status im_fast_xent_merge(const im_kernel_call *c);
+/* The merge of the parts' numbers of one row: the largest logit, the sum of exponentials, the target's logit and the mean logit of all. */
+typedef struct im_xent_row {
+    double top, sum, target, mean;
+} im_xent_row;
+im_xent_row im_xent_merge_row(const im_kernel_call *c, int64_t r);
+im_status im_check_split_targets(const im_kernel_call *c);
 im_status im_plain_count(const im_kernel_call *c);
 im_status im_plain_clip(const im_kernel_call *c);
 im_status im_plain_sample(const im_kernel_call *c);
@@ -93,6 +103,13 @@ static inline uint32_t im_attn_word(const im_dropout *d, int64_t sample, int64_t
     return w[(uint32_t)pos_k & 3];
 }
 
+/* ---- tables that are a part of a vocabulary -------------------------------------------------------------------------------- */
+
+/* Whether row `id` (counted from the table's first) lies in operand i's table. */
+static inline bool im_table_row(const im_op_args *a, int i, int64_t id) { return id >= 0 && id < a->v[i].shape[0]; }
+/* The whole vocabulary: what the op says, or the table. */
+static inline int64_t im_whole_vocabulary(int64_t said, const im_view *table) { return said > 0 ? said : table->shape[0]; }
+
 /* ---- attention: the operands by name -------------------------------------------------------------------------------------- */
 
 typedef struct im_heads { /* (B,T,heads,E), E contiguous; strides in elements */
@@ -162,6 +179,8 @@ typedef struct im_nn_rows {
     im_rows_fn embed, embed_grad /* columns */, norm, norm_grad /* blocks */, norm_grad_sum /* columns */;
     im_rows_fn rope, act, act_grad, glu, glu_grad, dropout;
     void (*xent)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
+    void (*xent_stat)(const im_kernel_call *c, int64_t begin, int64_t end);
+    void (*xent_merge)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
     void (*attention)(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch); /* query tiles [first, first+n) */
     void (*attention_few)(const im_attn *a, int64_t task, float *scratch, float *part); /* task: (b, kv head, chunk) */
     void (*attention_merge)(const im_attn *a, int64_t task, const float *part);         /* task: (b, kv head) */

@@ -31,12 +31,13 @@ im_status im_plain_embed(const im_kernel_call *c) {
     const im_view *ids = &c->args->v[0], *table = &c->args->v[1];
     bool second = im_op_has(c->args, 4);
     const int32_t *id = c->p[0], *pos = second ? c->p[3] : NULL;
-    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, im_whole_vocabulary(c->args->i[1], table)));
     if (second)
         IM_TRY(im_check_ids(c, "embed: position", pos, ids->shape[0], c->args->v[3].stride[0], 0, c->args->v[4].shape[0]));
     for (int64_t r = 0; r < ids->shape[0]; r++)
         for (int64_t d = 0; d < table->shape[1]; d++) {
-            double x = (double)(float)c->args->f[0] * get(c, 1, id[r * ids->stride[0]], d);
+            int64_t v = id[r * ids->stride[0]] - c->args->i[0];
+            double x = im_table_row(c->args, 1, v) ? (double)(float)c->args->f[0] * get(c, 1, v, d) : 0.0;
             if (second)
                 x += get(c, 4, pos[r * c->args->v[3].stride[0]], d);
             put(c, 2, r, d, x);
@@ -47,15 +48,16 @@ im_status im_plain_embed(const im_kernel_call *c) {
 im_status im_plain_embed_grad(const im_kernel_call *c) {
     const im_view *ids = &c->args->v[0], *table = &c->args->v[2];
     const int32_t *id = c->p[0];
-    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, table->shape[0]));
+    IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, im_whole_vocabulary(c->args->i[2], table)));
     if (c->args->i[0] == 0)
         for (int64_t v = 0; v < table->shape[0]; v++)
             for (int64_t d = 0; d < table->shape[1]; d++)
                 put(c, 2, v, d, 0.0);
     for (int64_t r = 0; r < ids->shape[0]; r++)
         for (int64_t d = 0; d < table->shape[1]; d++) {
-            int64_t v = id[r * ids->stride[0]];
-            put(c, 2, v, d, get(c, 2, v, d) + get(c, 1, r, d));
+            int64_t v = id[r * ids->stride[0]] - c->args->i[1];
+            if (im_table_row(c->args, 2, v))
+                put(c, 2, v, d, get(c, 2, v, d) + get(c, 1, r, d));
         }
     return IM_OK;
 }
@@ -241,7 +243,7 @@ im_status im_plain_dropout(const im_kernel_call *c) {
     im_dropout drop = im_dropout_make(a->f[0], a->i[0], a->i[1]);
     for (int64_t r = 0; r < a->v[0].shape[0]; r++)
         for (int64_t d = 0; d < a->v[0].shape[1]; d++) {
-            uint32_t word = im_dropout_word(&drop, c->now->sample0 + a->i[3] + r / a->i[2], r % a->i[2], a->i[4] + d);
+            uint32_t word = im_dropout_word(&drop, c->now->sample0 + a->i[3] + (r + a->i[5]) / a->i[2], (r + a->i[5]) % a->i[2], a->i[4] + d);
             float x = word >= drop.threshold ? (float)get(c, 0, r, d) * drop.scale : 0.0f;
             put(c, 1, r, d, (im_op_has(a, 2) ? (float)get(c, 2, r, d) : 0.0f) + x);
         }

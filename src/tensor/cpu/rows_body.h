@@ -22,7 +22,7 @@ VEC void embed_row(im_dtype t, const void *table, const void *table2, float scal
     vf s = vf_set(scale);
     for (int64_t d = 0; d < D; d += IM_VEC) {
         int64_t w = vec_left(D, d);
-        vf x = vf_get(t, table, d, w);
+        vf x = table ? vf_get(t, table, d, w) : vf_set(0.0f); /* NULL: another part of the vocabulary has the row */
         x = table2 ? vf_fma(x, s, vf_get(t, table2, d, w)) : vf_mul(x, s);
         vf_put(t, out, d, w, x);
     }
@@ -35,7 +35,7 @@ static void embed_rows(const im_kernel_call *c, int64_t begin, int64_t end, floa
     float scale = (float)a->f[0];
     for (int64_t r = begin; r < end; r++) {
         int32_t id = ((const int32_t *)c->p[0])[r * a->v[0].stride[0]];
-        void *out = row_at(c, 2, r), *first = row_at(c, 1, id), *second = NULL;
+        void *out = row_at(c, 2, r), *first = im_table_row(a, 1, id - a->i[0]) ? row_at(c, 1, id - a->i[0]) : NULL, *second = NULL;
         if (im_op_has(a, 4))
             second = row_at(c, 4, ((const int32_t *)c->p[3])[r * a->v[3].stride[0]]);
         BY_TYPE(t, embed_row(IM_F32, first, second, scale, a->v[2].shape[1], out), embed_row(IM_BF16, first, second, scale, a->v[2].shape[1], out));
@@ -47,7 +47,10 @@ VEC void embed_grad_body(const im_kernel_call *c, im_dtype t, int64_t begin, int
     const im_op_args *a = c->args;
     for (int64_t r = 0; r < a->v[0].shape[0]; r++) {
         const void *dy = row_at(c, 1, r);
-        float *to = row_at(c, 2, ((const int32_t *)c->p[0])[r * a->v[0].stride[0]]);
+        int64_t id = ((const int32_t *)c->p[0])[r * a->v[0].stride[0]] - a->i[1];
+        if (!im_table_row(a, 2, id))
+            continue;
+        float *to = row_at(c, 2, id);
         for (int64_t d = begin; d < end; d += IM_VEC) {
             int64_t w = vec_left(end, d);
             vf_put(IM_F32, to, d, w, vf_add(vf_get(IM_F32, to, d, w), vf_get(t, dy, d, w)));
@@ -330,8 +333,9 @@ VEC void dropout_row(const im_kernel_call *c, im_dtype t, const im_dropout *drop
     const void *x = row_at(c, 0, r), *res = row_if(c, 2, r);
     void *y = row_at(c, 1, r);
     int64_t D = a->v[0].shape[1], first = a->i[4];
-    uint64_t sample = (uint64_t)(c->now->sample0 + a->i[3] + r / a->i[2]);
-    vi position = vi_set((int32_t)(r % a->i[2])), lo = vi_set((int32_t)(uint32_t)sample), hi = vi_set((int32_t)(uint32_t)(sample >> 32));
+    int64_t row = r + a->i[5];
+    uint64_t sample = (uint64_t)(c->now->sample0 + a->i[3] + row / a->i[2]);
+    vi position = vi_set((int32_t)(row % a->i[2])), lo = vi_set((int32_t)(uint32_t)sample), hi = vi_set((int32_t)(uint32_t)(sample >> 32));
     vf scale = vf_set(drop->scale), zero = vf_set(0.0f);
     vi threshold = vi_set((int32_t)drop->threshold);
     uint32_t words[64];

@@ -85,3 +85,56 @@ static void xent_rows(const im_kernel_call *c, int64_t begin, int64_t end, doubl
     for (int64_t r = begin; r < end; r++)
         loss[r] = xent_row(c, r);
 }
+
+/* ---- a part of a vocabulary ------------------------------------------------------------------------------------------- */
+
+static void xent_stat_rows(const im_kernel_call *c, int64_t begin, int64_t end) {
+    const im_op_args *a = c->args;
+    for (int64_t r = begin; r < end; r++) {
+        const float *z = row_at(c, 0, r);
+        double *stat = (double *)c->p[2] + r * a->v[2].stride[0], sum, shifted;
+        int64_t V = a->v[0].shape[1], target = ((const int32_t *)c->p[1])[r * a->v[1].stride[0]];
+        float top = xent_top(z, V);
+        xent_sums(z, V, top, true, &sum, &shifted);
+        stat[0] = top;
+        stat[1] = sum;
+        stat[2] = target >= a->i[0] && target < a->i[0] + V ? (double)z[target - a->i[0]] : -INFINITY;
+        stat[3] = shifted + (double)V * top;
+    }
+}
+
+static double xent_merge_one(const im_kernel_call *c, int64_t r) {
+    const im_op_args *a = c->args;
+    const float *z = row_at(c, 0, r);
+    int64_t V = a->v[0].shape[1], target = ((const int32_t *)c->p[1])[r * a->v[1].stride[0]], own = target - a->i[0];
+    void *grad = row_if(c, 4, r);
+    float *row = im_op_has(a, 5) ? (float *)c->p[5] + r * a->v[5].stride[0] : NULL;
+    im_dtype t = (im_dtype)a->v[4].dtype;
+    if (target < 0) {
+        if (grad)
+            memset(grad, 0, (size_t)V * (t == IM_BF16 ? 2 : 4));
+        if (row)
+            *row = 0.0f;
+        return 0.0;
+    }
+    im_xent_row m = im_xent_merge_row(c, r);
+    double smooth = a->f[0], logp = m.target - m.top - log(m.sum), loss = -(1.0 - smooth) * logp;
+    if (smooth > 0.0)
+        loss += smooth * (log(m.sum) + m.top - m.mean);
+    if (row)
+        *row = (float)logp;
+    if (grad) {
+        bool mine = own >= 0 && own < V;
+        float at_target = mine ? (float)(exp((double)z[own] - m.top) / m.sum - smooth / (double)a->i[2] - (1.0 - smooth)) : 0.0f;
+        float inverse = (float)(1.0 / m.sum), each = (float)(smooth / (double)a->i[2]), top = (float)m.top;
+        BY_TYPE(t, xent_gradient(IM_F32, z, V, V, top, inverse, each, grad), xent_gradient(IM_BF16, z, V, V, top, inverse, each, grad));
+        if (mine)
+            im_store(t, grad, own, at_target);
+    }
+    return loss;
+}
+
+static void xent_merge_rows(const im_kernel_call *c, int64_t begin, int64_t end, double *loss) {
+    for (int64_t r = begin; r < end; r++)
+        loss[r] = xent_merge_one(c, r);
+}

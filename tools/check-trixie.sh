@@ -1,11 +1,13 @@
 #!/bin/bash
-# check-trixie.sh: `make check` on Debian 13 (oneDNN 3, another gcc and another jansson), in a chroot. Needs root and
+# check-trixie.sh [MAKE ARGUMENT...]: `make check` (or `make` with the arguments) on Debian 13 (oneDNN 3, another gcc and another jansson), in a chroot. Needs root and
 # about 2 GB in $TRIXIE (default /var/tmp/imece-trixie). It makes the chroot with debootstrap when it is not there, copies
-# the tracked and new files of this tree into it, and runs `make check` inside. The chroot stays for the next time.
+# the tracked and new files of this tree into it, and runs make inside. The chroot stays for the next time.
+#   SUITE=NAME  another Debian: SUITE=bookworm is Debian 12
 #   MIRROR=URL  where Debian's packages come from; default: the first mirror that this machine's apt uses
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
-root=${TRIXIE:-/var/tmp/imece-trixie}
+suite=${SUITE:-trixie}
+root=${TRIXIE:-/var/tmp/imece-$suite}
 if [ "$(id -u)" != 0 ]; then
     echo "check-trixie: debootstrap and chroot need root" >&2
     exit 1
@@ -22,10 +24,10 @@ cleanup() {
 trap cleanup EXIT
 
 if [ ! -e "$root/.complete" ]; then
-    echo "check-trixie: making a Debian 13 chroot in $root"
+    echo "check-trixie: making a chroot of Debian $suite in $root"
     rm -rf --one-file-system "$root"
     mkdir -p "$root"
-    if ! debootstrap --variant=minbase trixie "$root" "$mirror" >"$root.log" 2>&1; then
+    if ! debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$root.log" 2>&1; then
         tail -20 "$root.log" >&2
         echo "check-trixie: debootstrap failed; its log is $root.log" >&2
         exit 1
@@ -45,8 +47,9 @@ mount --bind /dev "$root/dev"
 echo "check-trixie: copying the tree"
 mkdir -p "$root/src/imece"
 find "$root/src/imece" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} + # what was built stays
-(cd "$source" && git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done |
+(cd "$source" && git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do if [ -e "$f" ]; then printf '%s\0' "$f"; fi; done |
     tar --null -T - -c) | tar -x -C "$root/src/imece"
-echo "check-trixie: make check on $(. "$root/etc/os-release"; echo "$PRETTY_NAME")"
+[ $# -gt 0 ] || set -- check
+echo "check-trixie: make $* on $(. "$root/etc/os-release"; echo "$PRETTY_NAME")"
 chroot "$root" /bin/sh -c 'command -v make >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends make; } >/dev/null'
-chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 make -C /src/imece check
+chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM="${TERM:-dumb}" LC_ALL=C.UTF-8 make -C /src/imece "$@"

@@ -33,12 +33,39 @@ typedef struct im_memory {
 /* What the plan and these programs need on this rank: pure, no device. */
 im_status im_engine_predict(im_context *ctx, const im_plan *plan, int rank, const im_program_want *want, size_t nwant, im_memory *out) IM_MUST_CHECK;
 
+/* For `imece verify` and tests; a run has none. */
+typedef enum im_engine_fault {
+    IM_ENGINE_SOUND,
+    IM_ENGINE_SCALE,   /* the result of a reduction is divided by the number of ranks */
+    IM_ENGINE_MISSING, /* a reduction is left out */
+    IM_ENGINE_DOUBLED, /* a reduction counts twice */
+    IM_ENGINE_GROUP,   /* a reduction in a wrong group: of this rank alone */
+    IM_ENGINE_STALE    /* a gather gives the weights of the first step */
+} im_engine_fault;
+
+/* What an instruction left behind: of FORWARD u the output of unit u; of LOSS and BACKWARD u the gradient of what unit u reads. */
+typedef struct im_engine_edge {
+    int verb;                     /* im_verb */
+    int unit, mb;
+    int64_t step, first_sample;   /* as im_op_now.step; first sample of the micro-batch within the step */
+    int64_t B, T, D, row0, rows;  /* this rank has rows [row0, row0+rows) of the B*T */
+    const float *data;            /* (rows, D), valid during the call */
+} im_engine_edge;
+
+typedef struct im_engine_debug {
+    im_engine_fault fault;
+    uint64_t at;                  /* the at-th collective of a step that the fault can be made to, from 1 */
+    void *arg;
+    im_status (*edge)(void *arg, const im_engine_edge *x); /* TRAIN in fp32: after each such instruction; may be NULL */
+} im_engine_debug;
+
 typedef struct im_engine_config {
     const im_plan *plan;
     im_device *device;     /* opened; the engine reserves its arenas */
     im_comm *world;
     const im_program_want *want;
     size_t nwant;
+    const im_engine_debug *debug; /* NULL: none; outlives the engine */
 } im_engine_config;
 
 /* Refuses before allocating what is larger than the memory there is (IM_ERR_NOMEM). */

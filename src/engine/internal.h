@@ -53,6 +53,14 @@ struct im_engine {
     im_arena *arena;
     float *convert;        /* staging of im_engine_read and write */
     double hyper[IM_HYPER_COUNT];
+    const im_engine_debug *debug; /* NULL in every run that is not verified */
+    struct {
+        uint64_t seen;     /* collectives of this step that the fault can be made to */
+        void *old;         /* STALE: what the gather gave first */
+        size_t old_bytes;
+        float *edge;
+        size_t edge_bytes;
+    } fault;
 };
 
 enum { IM_CONVERT_ELEMENTS = 1 << 18 };
@@ -64,5 +72,13 @@ im_status im_engine_copy_out(im_engine *e, void *dst, im_buffer b, size_t nbytes
 
 /* run.c */
 im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
+im_status im_engine_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q) IM_MUST_CHECK;
+/* Elements of each rank in the order of the group: rows shared out, or the shards of the op's bucket. */
+const size_t *im_engine_counts(im_engine *e, const im_op *op, size_t bucket, size_t *counts);
+
+/* debug.c: the collective with the fault asked for, where this is the one; what an instruction (ops [first, end)) left behind, told */
+im_status im_engine_faulty_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q) IM_MUST_CHECK;
+im_status im_engine_tell_edge(im_engine *e, const im_runnable *r, uint32_t first, uint32_t end, const im_op_now *now) IM_MUST_CHECK;
+void im_engine_debug_free(im_engine *e);
 
 #endif

@@ -369,7 +369,7 @@ im_status im_engine_open(im_context *ctx, const im_engine_config *cfg, im_engine
         im_arena_destroy(arena);
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for the engine");
     }
-    *e = (im_engine){.ctx = ctx, .plan = *cfg->plan, .device = cfg->device, .world = cfg->world, .arena = arena, .run = run, .want = want};
+    *e = (im_engine){.ctx = ctx, .plan = *cfg->plan, .device = cfg->device, .world = cfg->world, .arena = arena, .run = run, .want = want, .debug = cfg->debug};
     status = build_all(ctx, &e->plan, im_comm_rank(cfg->world), cfg->want, cfg->nwant, &e->layout, program);
     if (status != IM_OK) {
         im_arena_destroy(arena);
@@ -406,6 +406,7 @@ void im_engine_close(im_engine *e)
             im_comm_destroy(e->group[g][q]);
     for (size_t i = 0; i < e->nrun; i++)
         im_program_destroy(e->run[i].program);
+    im_engine_debug_free(e);
     for (int c = 0; c < IM_CLASS_COUNT; c++)
         im_device_release(e->device, (im_class)c);
     im_layout_destroy(e->layout);

@@ -27,8 +27,7 @@ static im_status load_batch(im_engine *e, const im_bound *x, const im_step *s, c
 
 /* ---- collectives ------------------------------------------------------------------ */
 
-/* Elements of each rank in the order of the group: rows shared out, or the shards of the op's bucket. */
-static const size_t *counts_of(im_engine *e, const im_op *op, size_t bucket, size_t *counts)
+const size_t *im_engine_counts(im_engine *e, const im_op *op, size_t bucket, size_t *counts)
 {
     int n = op->by_rows ? im_comm_size(e->group[op->group][op->queue]) : e->layout->mesh.dp;
     for (int r = 0; r < n; r++) {
@@ -45,7 +44,7 @@ static int neighbour(unsigned channel)
     return channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : 0;
 }
 
-static im_status run_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
+im_status im_engine_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
 {
     im_comm *c = e->group[x->op->group][x->op->queue];
     const im_view *v = x->op->args.v;
@@ -56,10 +55,10 @@ static im_status run_collective(im_engine *e, const im_bound *x, const im_step *
         return im_fail(e->ctx, IM_ERR_UNSUPPORTED, "tp %d, dp %d: at most 1024 each", e->layout->mesh.tp, e->layout->mesh.dp);
     switch ((im_collective)x->op->collective) {
     case IM_COLL_ALL_REDUCE: return im_comm_all_reduce(c, q, x->buf[0], x->buf[0], n, t, IM_SUM, NULL);
-    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], counts_of(e, x->op, s->target, counts), t, IM_SUM, NULL);
+    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], im_engine_counts(e, x->op, s->target, counts), t, IM_SUM, NULL);
     case IM_COLL_ALL_GATHER: {
         im_buffer whole = x->buf[1], own = x->buf[0];
-        counts_of(e, x->op, s->target, counts);
+        im_engine_counts(e, x->op, s->target, counts);
         t = (im_dtype)v[1].dtype;
         if (!v[0].ndim) { /* in place: the own part lies where it will be */
             const im_bucket *b = &e->layout->bucket[s->target];
@@ -93,8 +92,10 @@ im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const i
         IM_TRY(im_op_run(r->state[i], q, x->buf, e->scratch, now, i));
     else if (x->op->collective == IM_COLL_LOAD)
         IM_TRY(load_batch(e, x, s, now, src));
+    else if (e->debug && e->debug->fault)
+        IM_TRY(im_engine_faulty_collective(e, x, s, q));
     else
-        IM_TRY(run_collective(e, x, s, q));
+        IM_TRY(im_engine_collective(e, x, s, q));
     r->done[i] = im_queue_last(q);
     return IM_OK;
 }
@@ -125,8 +126,15 @@ im_status im_engine_run(im_engine *e, size_t i, const im_op_now *now, const im_s
         }
     IM_TRY(after_last_program(e));
     e->last_run = i;
-    for (uint32_t k = 0; k < r->program->nbound; k++)
+    e->fault.seen = 0;
+    bool tells = e->debug && e->debug->edge && e->want[i].mode == IM_MODE_TRAIN;
+    for (uint32_t k = 0, first = 0, n = r->program->nbound; k < n; k++) {
         IM_TRY(im_engine_enqueue_op(e, r, k, now, src));
+        if (!tells || (k + 1 < n && r->program->bound[k + 1].step == r->program->bound[k].step))
+            continue;
+        IM_TRY(im_engine_tell_edge(e, r, first, k + 1, now));
+        first = k + 1;
+    }
     return IM_OK;
 }
 

@@ -300,7 +300,7 @@ static im_status push(im_comm *c, im_queue *q, im_comm_call *first)
 
 static im_status push_one(im_comm *c, im_queue *q, const im_comm_call *call)
 {
-    im_comm_call *p;
+    im_comm_call *p = NULL;
     IM_TRY(place_call(c, call, &p));
     return push(c, q, p);
 }
@@ -353,7 +353,7 @@ im_status im_comm_all_reduce(im_comm *c, im_queue *q, im_buffer in, im_buffer ou
 im_status im_comm_reduce_scatter(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_reduce r, im_event *done)
 {
     im_comm_op op = IM_COMM_REDUCE_SCATTER;
-    size_t total, before;
+    size_t total = 0, before = 0;
     IM_TRY(begin_collective(c, q, op));
     IM_TRY(check_reduce(c, op, t, r));
     IM_TRY(add_counts(c, op, counts, &total, &before));
@@ -367,7 +367,7 @@ im_status im_comm_reduce_scatter(im_comm *c, im_queue *q, im_buffer in, im_buffe
 im_status im_comm_all_gather(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_event *done)
 {
     im_comm_op op = IM_COMM_ALL_GATHER;
-    size_t total, before;
+    size_t total = 0, before = 0;
     IM_TRY(begin_collective(c, q, op));
     IM_TRY(add_counts(c, op, counts, &total, &before));
     IM_TRY(fit(c, op, &in, counts[c->rank], t));
@@ -440,7 +440,7 @@ static im_status join_group(im_comm *c, im_queue *q, const im_comm_call *call)
 {
     if (c->group_queue && c->group_queue != q)
         return im_fail(c->ctx, IM_ERR_ARG, "%s: a group on two queues", im_comm_op_name(call->op));
-    im_comm_call *p;
+    im_comm_call *p = NULL;
     IM_TRY(place_call(c, call, &p));
     if (c->group_last)
         c->group_last->next = p;

@@ -91,11 +91,79 @@ static void test_halves(void **state)
     }
 }
 
+/* ---- counts above 2^31 ------------------------------------------------------------------------- */
+
+static const size_t LARGE = ((size_t)1 << 31) + 9;
+static const size_t ends[] = {0, ((size_t)1 << 31) - 1, ((size_t)1 << 31) + 8};
+
+static im_status put_ends(im_queue *q, im_buffer b, const unsigned char v[3])
+{
+    for (int i = 0; i < 3; i++)
+        IM_TRY(im_queue_upload(q, comm_part(b, ends[i], 1), &v[i], 1));
+    return IM_OK;
+}
+
+static im_status get_ends(comm_rig *r, im_queue *q, im_buffer b, unsigned char v[3])
+{
+    for (int i = 0; i < 3; i++)
+        IM_TRY(im_queue_download(q, &v[i], comm_part(b, ends[i], 1), 1));
+    return im_event_wait(r->device, im_queue_last(q));
+}
+
+/* Pages that nobody wrote are not there: 2 GiB a rank at most. */
+static void large_counts(comm_rig *r)
+{
+    im_queue *q = comm_queue(r, 0);
+    im_buffer b = {.arena = IM_CLASS_COMM, .nbytes = LARGE};
+    unsigned char v[3] = {(unsigned char)(1 + r->rank), (unsigned char)(3 + r->rank), (unsigned char)(5 + r->rank)}, got[3];
+    OK(r, im_device_reserve(r->device, IM_CLASS_COMM, LARGE));
+    OK(r, put_ends(q, b, v));
+    OK(r, im_comm_all_reduce(r->world, q, b, b, LARGE, IM_U8, IM_SUM, NULL));
+    OK(r, get_ends(r, q, b, got));
+    CHECK(r, got[0] == 3 && got[1] == 7 && got[2] == 11);
+    OK(r, put_ends(q, b, v));
+    OK(r, r->rank ? im_comm_recv(r->world, q, b, LARGE, IM_U8, 0, NULL) : im_comm_send(r->world, q, b, LARGE, IM_U8, 1, NULL));
+    OK(r, get_ends(r, q, b, got));
+    CHECK(r, got[0] == 1 && got[1] == 3 && got[2] == 5);
+    OK(r, put_ends(q, b, v));
+    OK(r, im_comm_broadcast(r->world, q, b, LARGE, IM_U8, 1, NULL));
+    OK(r, get_ends(r, q, b, got));
+    CHECK(r, got[0] == 2 && got[1] == 4 && got[2] == 6);
+}
+
+static size_t memory_available(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && !kib && fgets(line, sizeof line, f))
+        (void)sscanf(line, "MemAvailable: %zu", &kib);
+    if (f)
+        fclose(f);
+    return kib * 1024 < im_machine_memory() ? kib * 1024 : im_machine_memory();
+}
+
+static void test_large_counts(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    skip();
+#else
+    if (memory_available() < (size_t)8 << 30)
+        skip();
+    const comm_case what = {.name = "large counts", .run = large_counts, .least = 2};
+    alarm(200);
+    assert_true(comm_run_threads(&(comm_threads_kind){.name = "large counts", .cores = 1}, &what, 2));
+    alarm(0);
+#endif
+}
+
 int main(void)
 {
     static struct CMUnitTest tests[64];
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_halves);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_large_counts);
     for (size_t i = 0; i < comm_nop_cases + comm_nfault_cases; i++) {
         const comm_case *c = i < comm_nop_cases ? &comm_op_cases[i] : &comm_fault_cases[i - comm_nop_cases];
         tests[n++] = (struct CMUnitTest){.name = c->name, .test_func = run_case, .initial_state = (void *)(uintptr_t)c};

@@ -2,6 +2,7 @@
 #include "comm/threads/threads.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -58,8 +59,10 @@ im_status im_threads_pause(im_threads_wait *w)
     if (w->start == 0)
         w->start = now;
     if (!w->asleep) {
-        if (now - w->start < world->spin)
+        if (now - w->start < world->spin) {
+            sched_yield(); /* the one that is waited for may stand in line for this core */
             return IM_OK;
+        }
         atomic_fetch_add(&w->bell->sleepers, 1);
         w->asleep = true;
     } else {

@@ -9,7 +9,7 @@
 static const im_comm_table threads_table;
 
 /* Longer than it takes another core to arrive, shorter than a time slice. */
-static const double SPIN = 30e-6, DEADLINE = 300;
+static const double SPIN = 200e-6, DEADLINE = 300;
 
 im_status im_comm_threads_world_create(im_context *ctx, const im_comm_threads_config *cfg, im_comm_threads_world **out)
 {

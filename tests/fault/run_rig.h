@@ -13,6 +13,13 @@
 
 #include "train/train.h"
 
+/* The thread sanitizer sleeps a second at each exit; the tests have hundreds of children. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=0";
+}
+
 static im_context *ctx;
 static im_arena *arena;
 static char dir[64]; /* in memory where there is such a place: the tests save hundreds of checkpoints, and each waits for the disk */

@@ -115,6 +115,9 @@ im_status im_comm_fail_late(im_comm *c, const im_comm_call *call, double seconds
 /* A send whose twin is another message: of whom, what was sent, what was expected. */
 im_status im_comm_fail_message(im_comm *c, int from, int to, const im_comm_signature *sent, const im_comm_signature *expected) IM_MUST_CHECK;
 
+/* Any operation of a communicator of one rank, and a message to oneself: bytes from src to dst. */
+void im_comm_copy(const im_comm_call *call);
+
 /* ---- arithmetic (reduce.c) ----------------------------------------------------------------- */
 
 bool im_comm_can_reduce(im_dtype t); /* fp32, fp64, bf16, fp16, i32, i64, u8 */

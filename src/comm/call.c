@@ -146,3 +146,9 @@ im_status im_comm_fail_message(im_comm *c, int from, int to, const im_comm_signa
                    (unsigned long long)sent->seq, c->members[from], c->members[to], (unsigned long long)sent->count,
                    im_dtype_name((im_dtype)sent->dtype), (unsigned long long)expected->count, im_dtype_name((im_dtype)expected->dtype));
 }
+
+void im_comm_copy(const im_comm_call *call)
+{
+    if (call->out.nbytes && call->dst != call->src)
+        memcpy(call->dst, call->src, call->out.nbytes);
+}

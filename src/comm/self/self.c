@@ -3,7 +3,6 @@
 #include "comm/backend.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const im_comm_table self_table;
 
@@ -24,8 +23,7 @@ static im_status self_create(im_device *d, const im_comm_group *g, im_comm **out
 static im_status self_run(im_comm *c, im_comm_call *call)
 {
     (void)c;
-    if (call->out.nbytes && call->dst != call->src)
-        memmove(call->dst, call->src, call->out.nbytes);
+    im_comm_copy(call);
     return IM_OK;
 }
 

@@ -177,14 +177,12 @@ static im_status threads_split(im_comm *parent, const im_comm_group *g, im_comm 
 static im_status threads_run(im_comm *c, im_comm_call *call)
 {
     im_threads_comm *t = (im_threads_comm *)c;
-    if (call->op != IM_COMM_SEND && call->op != IM_COMM_RECV)
-        return im_threads_collective(t, call);
-    if (call->peer == c->rank) {
-        if (call->dst != call->src)
-            memcpy(call->dst, call->src, call->out.nbytes);
+    bool message = call->op == IM_COMM_SEND || call->op == IM_COMM_RECV;
+    if (c->size == 1 || (message && call->peer == c->rank)) {
+        im_comm_copy(call);
         return IM_OK;
     }
-    return im_threads_messages(t, call);
+    return message ? im_threads_messages(t, call) : im_threads_collective(t, call);
 }
 
 /* ---- failing ------------------------------------------------------------------------------ */

@@ -38,7 +38,9 @@ typedef struct im_checkpoint_meta {
 typedef struct im_checkpoint_save im_checkpoint_save;
 /* Begins to save into ROOT/step-N in the background: lays out the files, takes the snapshot from the engine (io queue). Several extra
  * files (tokenizer.json ...) are copied from copy_from when there (NULL: none). *out tells later; one save at a time. keep: how many
- * complete checkpoints stay (0: all; the newest always). */
+ * complete checkpoints stay (0: all; the newest always).
+ * With several ranks all of them call start, poll and finish, in the same places, and get the same answers: each writes what it owns,
+ * rank 0 makes the files and publishes them (meta, copy_from and keep are its own), and an error of one rank fails the save on all. */
 im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out) IM_MUST_CHECK;
 /* done tells whether it ended; a save that failed returns its error (and frees nothing). */
 im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done) IM_MUST_CHECK;

@@ -1,14 +1,17 @@
 /* Saving in the background.
  *
- *   caller's thread   start: step-N.tmp is made, both safetensors files get their header and their full size
- *   io queue          write: each owned run of a bucket goes straight to its offset (pwrite from the weights themselves;
- *                     UPDATE of the bucket waits for it, so the bytes are those of one step)
- *   io queue          end:   small files, fsync, checksums, manifest, rename, pointer, prune
+ *   caller's thread   start:   rank 0 makes step-N.tmp, both safetensors files get their header and their full size; the others open them
+ *   io queue          write:   each owned run of a bucket goes straight to its offset (pwrite from the weights themselves;
+ *                              UPDATE of the bucket waits for it, so the bytes are those of one step)
+ *   io queue          end:     fsync
+ *   io queue, rank 0  publish: small files, checksums, manifest, rename, pointer, prune; with several ranks once poll or finish has
+ *                              found that all of them have written
  *
  * A kill at any of these points leaves the previous checkpoint and the pointer to it as they were. An error is kept
- * in the save's own context: it fails the save, not the run.
+ * in the save's own context: it fails the save, on all ranks, not the run.
  */
 #include "checkpoint/internal.h"
+#include "engine/agree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,9 +45,12 @@ struct im_checkpoint_save {
     im_dtype stored;  /* of the weights */
     size_t nstate;    /* of the optimizer's file: 0, 2, 3 */
     im_save_file file[IM_FILES];
-    im_status status; /* written by the io queue until `ended` */
-    atomic_bool ended;
-    im_event done;
+    bool leads, several; /* rank 0; there are others */
+    im_status status;     /* written by the io queue until `written`, then until `ended` */
+    atomic_bool written;  /* this rank's part is on the disk, or has failed */
+    atomic_bool ended;    /* rank 0 has published, or failed to */
+    bool publishing, over; /* all ranks have written; the save is over, and all ranks know how */
+    im_event done, published;
 };
 
 /* ---- bytes to their place ---------------------------------------------------- */
@@ -206,7 +212,6 @@ static im_status close_files(im_checkpoint_save *s)
 
 static im_status complete(im_checkpoint_save *s)
 {
-    IM_TRY(close_files(s));
     IM_TRY(write_extras(s));
     IM_TRY(im_checkpoint_write_manifest(s->own, s->temp, &s->meta));
     IM_TRY(im_fsync_dir(s->own, s->temp));
@@ -222,8 +227,17 @@ static void discard(im_checkpoint_save *s)
             close(s->file[i].fd);
         s->file[i].fd = -1;
     }
-    im_status ignored = im_remove_tree(s->own, s->temp);
+    im_status ignored = s->leads && s->temp ? im_remove_tree(s->own, s->temp) : IM_OK;
     (void)ignored; /* the first error stays the one that is told */
+}
+
+static void publish(im_checkpoint_save *s)
+{
+    if (s->status == IM_OK)
+        s->status = complete(s);
+    if (s->status != IM_OK)
+        discard(s);
+    atomic_store(&s->ended, true);
 }
 
 /* im_snapshot.end */
@@ -231,10 +245,17 @@ static void end_save(void *arg)
 {
     im_checkpoint_save *s = arg;
     if (s->status == IM_OK)
-        s->status = complete(s);
-    if (s->status != IM_OK)
-        discard(s);
-    atomic_store(&s->ended, true);
+        s->status = close_files(s);
+    if (!s->several)
+        publish(s);
+    atomic_store(&s->written, true);
+}
+
+static im_status run_publish(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)p, (void)np, (void)now;
+    publish(arg);
+    return IM_OK;
 }
 
 /* ---- the start --------------------------------------------------------------------- */
@@ -270,7 +291,7 @@ static im_status plan_tensors(im_checkpoint_save *s)
     return IM_OK;
 }
 
-/* Makes the file with its header and its whole size: a disk that is full is found here, where the file system can tell. */
+/* Rank 0 makes the file with its header and its whole size: a disk that is full is found here, where the file system can tell. */
 static im_status create_file(im_checkpoint_save *s, im_save_file *f, const char *name)
 {
     static const char *const metadata[] = {"format", "pt", NULL};
@@ -281,6 +302,8 @@ static im_status create_file(im_checkpoint_save *s, im_save_file *f, const char 
     if (!f->path)
         return im_fail(s->own, IM_ERR_NOMEM, "no memory for a path");
     IM_TRY_GOTO(im_st_layout(s->own, f->tensor, f->count, metadata, &header, &size), free_header);
+    if (!s->leads)
+        goto free_header; /* the offsets are all that another rank needs */
     f->fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->fd < 0) {
         status = im_fail_errno(s->own, "%s: create", f->path);
@@ -308,12 +331,28 @@ static im_status prepare(im_checkpoint_save *s, const char *root, const char *co
     s->copy_from = copy_from ? im_arena_strdup(s->arena, copy_from) : NULL;
     if (!s->root || !s->temp || (copy_from && !s->copy_from))
         return im_fail(s->own, IM_ERR_NOMEM, "no memory for paths");
-    IM_TRY(im_mkdirs(s->own, root));
-    IM_TRY(im_checkpoint_clean(s->own, root));
-    IM_TRY(im_mkdirs(s->own, s->temp));
+    if (s->leads) {
+        IM_TRY(im_mkdirs(s->own, root));
+        IM_TRY(im_checkpoint_clean(s->own, root));
+        IM_TRY(im_mkdirs(s->own, s->temp));
+    }
     IM_TRY(plan_tensors(s));
     IM_TRY(create_file(s, &s->file[IM_FILE_WEIGHTS], IM_CHECKPOINT_WEIGHTS));
     return s->nstate ? create_file(s, &s->file[IM_FILE_OPTIMIZER], IM_CHECKPOINT_OPTIMIZER) : IM_OK;
+}
+
+/* A rank other than 0, once the files are there. */
+static im_status open_files(im_checkpoint_save *s)
+{
+    for (int i = 0; i < IM_FILES; i++) {
+        im_save_file *f = &s->file[i];
+        if (f->fd >= 0 || !f->path)
+            continue;
+        f->fd = open(f->path, O_RDWR | O_CLOEXEC);
+        if (f->fd < 0)
+            return im_fail_errno(s->own, "%s: open", f->path);
+    }
+    return IM_OK;
 }
 
 static void destroy(im_checkpoint_save *s)
@@ -329,10 +368,31 @@ static im_status hand_over(im_checkpoint_save *s, im_status status)
     return status == IM_OK ? IM_OK : im_fail(s->ctx, status, "%s", im_error_text(s->own));
 }
 
+/* Where the ranks settle what went wrong; own errors and those of the communicator alike. */
+static im_status settle(im_checkpoint_save *s, im_status own)
+{
+    return s->several ? im_engine_agree(s->engine, s->own, own) : own;
+}
+
+static im_status begin(im_checkpoint_save *s, const char *root, const char *copy_from)
+{
+    IM_TRY(settle(s, prepare(s, root, copy_from)));
+    IM_TRY(settle(s, open_files(s)));
+    im_snapshot snapshot = {.arg = s, .write = write_bucket, .end = end_save};
+    im_status status = im_engine_snapshot(s->engine, &snapshot, &s->done);
+    if (status != IM_OK)
+        im_engine_abort(s->engine); /* the others have begun to write */
+    return status;
+}
+
 im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out)
 {
     void *memory;
-    IM_TRY(im_alloc(ctx, 1, sizeof(im_checkpoint_save), &memory));
+    im_status status = im_alloc(ctx, 1, sizeof(im_checkpoint_save), &memory);
+    if (status != IM_OK) {
+        im_engine_abort(e); /* the others are about to wait for this rank */
+        return status;
+    }
     im_checkpoint_save *s = memory;
     bool master = im_engine_has_state(e, IM_STATE_MASTER), optimizer = im_engine_has_state(e, IM_STATE_M);
     s->ctx = ctx;
@@ -340,33 +400,67 @@ im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, c
     s->layout = im_engine_layout(e);
     s->meta = *meta;
     s->keep = keep;
+    s->several = im_engine_ranks(e) > 1;
+    s->leads = im_engine_rank(e) == 0;
     s->stored = master ? IM_BF16 : IM_F32;
     s->nstate = !optimizer ? 0 : master ? 3 : 2;
     s->file[0].fd = s->file[1].fd = -1;
-    im_status status;
-    IM_TRY_GOTO(im_arena_create(ctx, &s->arena), destroy_save);
-    IM_TRY_GOTO(im_context_create(&s->own), destroy_save);
-    status = prepare(s, root, copy_from);
+    IM_TRY_GOTO(im_arena_create(ctx, &s->arena), leave);
+    IM_TRY_GOTO(im_context_create(&s->own), leave);
+    status = begin(s, root, copy_from);
     if (status == IM_OK) {
-        im_snapshot snapshot = {.arg = s, .write = write_bucket, .end = end_save};
-        status = im_engine_snapshot(e, &snapshot, &s->done);
-        if (status == IM_OK) {
-            *out = s;
-            return IM_OK;
-        }
-        discard(s); /* the engine has recorded its error in its own context */
-        goto destroy_save;
+        *out = s;
+        return IM_OK;
     }
-    if (s->temp)
-        discard(s);
-    status = hand_over(s, status);
-destroy_save:
+    discard(s);
+    status = hand_over(s, status); /* of the engine's errors its own context has the text */
+    destroy(s);
+    return status;
+leave:
+    im_engine_abort(e);
     destroy(s);
     return status;
 }
 
+/* Several ranks: all of them call, and agree on how far the save is. `wait`: to its end. */
+static im_status advance(im_checkpoint_save *s, bool wait)
+{
+    im_device *d = im_engine_device(s->engine);
+    while (!s->over) {
+        im_event next = s->publishing ? s->published : s->done;
+        bool mine = true; /* nothing left to do here */
+        if (!s->publishing || s->leads) {
+            IM_TRY(wait ? im_event_wait(d, next) : im_event_poll(d, next, &mine));
+            mine = s->publishing ? atomic_load(&s->ended) : atomic_load(&s->written);
+        }
+        double all = mine;
+        IM_TRY(im_engine_combine(s->engine, &all, 1, IM_MIN));
+        if (all == 0)
+            return IM_OK;
+        s->status = im_engine_agree(s->engine, s->own, s->status);
+        if (s->publishing || s->status != IM_OK) {
+            if (!s->publishing)
+                discard(s);
+            s->over = true;
+        } else {
+            im_queue *io = im_device_queue(d, IM_QUEUE_IO);
+            im_work w = {.fn = run_publish, .arg = s, .name = "publish checkpoint", .tag = UINT32_MAX};
+            if (s->leads)
+                IM_TRY(im_queue_push(io, &w));
+            s->published = im_queue_last(io);
+            s->publishing = true;
+        }
+    }
+    return IM_OK;
+}
+
 im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done)
 {
+    if (s->several) {
+        IM_TRY(advance(s, false));
+        *done = s->over;
+        return s->over ? s->status : IM_OK;
+    }
     bool ended = atomic_load(&s->ended);
     if (!ended) {
         bool ignored;
@@ -378,7 +472,12 @@ im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done)
 
 im_status im_checkpoint_finish(im_checkpoint_save *s)
 {
-    im_status status = im_event_wait(im_engine_device(s->engine), s->done);
+    im_status status = s->several ? advance(s, true) : im_event_wait(im_engine_device(s->engine), s->done);
+    if (status != IM_OK && s->several) { /* the run is lost; nothing of this rank may write any more */
+        im_engine_abort(s->engine);
+        im_status ignored = im_event_wait(im_engine_device(s->engine), s->publishing ? s->published : s->done);
+        (void)ignored;
+    }
     if (status != IM_OK && !atomic_load(&s->ended))
         discard(s);
     if (status == IM_OK)

@@ -1,6 +1,8 @@
 /* engine: parameters in and out, snapshots, and the search for a value that is not finite. */
+#include "engine/agree.h"
 #include "engine/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- parameters ------------------------------------------------------------------ */
@@ -247,12 +249,15 @@ static im_status probe_weights(im_engine *e, im_str *out, bool *found)
 {
     for (size_t b = 0; b < e->plan.model->nbucket; b++) {
         const im_bucket *k = &e->layout->bucket[b];
+        size_t low, high;
         double at[2];
-        if (!k->held)
+        held_range(e, IM_STATE_WEIGHT, b, &low, &high);
+        if (!k->held || low == high)
             continue;
         IM_TRY(probe(e, state_buffer(e, IM_STATE_WEIGHT, b), e->plan.precision, at));
         if (at[0] < 0)
             continue;
+        at[0] += (double)low;
         size_t i = 0;
         while (i + 1 < k->nseg && k->seg[i + 1].local0 <= (size_t)at[0])
             i++;
@@ -293,8 +298,10 @@ static im_status probe_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_
 {
     const im_bound *x = &r->program->bound[i];
     IM_TRY(im_engine_enqueue_op(e, r, i, now, src));
+    if (!x->op->kind)
+        return IM_OK; /* a message may wait for one that comes later in the program; what it brings is looked at where it is used */
     IM_TRY(im_event_wait(e->device, r->done[i]));
-    for (int o = 0; o < x->op->args.n && x->op->kind; o++) {
+    for (int o = 0; o < x->op->args.n; o++) {
         im_buffer b = x->buf[o];
         if (x->op->use[o].access == IM_READ || !x->op->args.v[o].ndim || !is_float(x->op->args.v[o].dtype) || x->hi[o] == x->lo[o])
             continue;
@@ -313,19 +320,57 @@ static im_status probe_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_
     return IM_OK;
 }
 
-im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const im_source *src, im_str *out)
+/* Looks at each op until one's result is not finite; *at is its index. The other ranks' collectives still have to be met. */
+static im_status probe_program(im_engine *e, im_runnable *r, const im_op_now *now, const im_source *src, im_str *out, bool *found, uint32_t *at)
 {
-    bool found = false;
-    IM_TRY(im_device_sync(e->device));
-    IM_TRY(probe_weights(e, out, &found));
-    im_runnable *r = &e->run[i];
-    e->last_run = i;
-    for (uint32_t k = 0; k < r->program->nbound && !found; k++) {
+    bool alone = im_engine_ranks(e) == 1;
+    for (uint32_t k = 0; k < r->program->nbound && !(*found && alone); k++) {
         int verb = r->program->step[r->program->bound[k].step].verb;
         if (verb == IM_CLIP || verb == IM_UPDATE || verb == IM_COUNT)
             break; /* nothing may change */
-        IM_TRY(probe_op(e, r, k, now, src, out, &found));
+        if (*found) {
+            IM_TRY(im_engine_enqueue_op(e, r, k, now, src));
+            continue;
+        }
+        IM_TRY(probe_op(e, r, k, now, src, out, found));
+        *at = k;
     }
+    return im_device_sync(e->device);
+}
+
+/* The finding of the rank that came to it first, on all ranks. */
+static im_status share_finding(im_engine *e, uint32_t at, im_str *out, bool *found)
+{
+    char text[512];
+    int ranks = im_engine_ranks(e);
+    if (ranks == 1)
+        return IM_OK;
+    double none = 1e18, key = *found ? (double)at * ranks + im_engine_rank(e) : none;
+    IM_TRY(im_engine_combine(e, &key, 1, IM_MIN));
+    *found = key < none;
+    if (!*found)
+        return IM_OK;
+    int first = (int)((int64_t)key % ranks);
+    snprintf(text, sizeof text, "%s, on rank %d", im_str_text(out), first);
+    IM_TRY(im_engine_share(e, text, sizeof text, first));
+    text[sizeof text - 1] = 0;
+    out->len = 0;
+    im_str_append(out, text);
+    return IM_OK;
+}
+
+im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const im_source *src, im_str *out)
+{
+    bool found = false;
+    uint32_t at = 0;
+    IM_TRY(im_device_sync(e->device));
+    IM_TRY(probe_weights(e, out, &found));
+    double anywhere = found;
+    IM_TRY(im_engine_combine(e, &anywhere, 1, IM_MAX));
+    e->last_run = i;
+    if (!anywhere)
+        IM_TRY(probe_program(e, &e->run[i], now, src, out, &found, &at));
+    IM_TRY(share_finding(e, at, out, &found));
     if (!found)
         im_str_append(out, "every unit's values are finite; the sum of squares is not (gradients too large for fp32)");
     return IM_OK;

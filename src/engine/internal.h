@@ -33,6 +33,7 @@ struct im_engine {
     im_layout *layout;
     im_program_want *want;
     im_runnable *run;
+    im_program **programs; /* [nrun], as in run */
     size_t nrun;
     im_memory memory;
     im_op_state **cache;   /* every prepared state, once */

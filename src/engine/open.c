@@ -330,12 +330,45 @@ static im_status make_groups(im_engine *e)
 
 /* ---- open, close ----------------------------------------------------------------------------- */
 
+enum { IM_CHECK_RANKS = 16 }; /* up to here rank 0 builds the programs of all ranks and proves them together */
+
+/* Rank 0 checks that the ranks' programs meet; every rank checks its own. */
+static im_status check_programs(im_engine *e)
+{
+    int n = im_mesh_size(&e->layout->mesh);
+    for (size_t i = 0; i < e->nrun; i++)
+        IM_TRY(im_program_check_rank(e->ctx, e->run[i].program));
+    if (n == 1 || n > IM_CHECK_RANKS || e->layout->rank != 0)
+        return IM_OK;
+    im_program **of_rank[IM_CHECK_RANKS] = {e->programs};
+    im_layout *layout[IM_CHECK_RANKS] = {e->layout};
+    im_status status = IM_OK;
+    int built = 1;
+    for (; built < n && status == IM_OK; built++) {
+        of_rank[built] = IM_ARENA_NEW(e->arena, im_program *, e->nrun + 1);
+        status = of_rank[built] ? build_all(e->ctx, &e->plan, built, e->want, e->nrun, &layout[built], of_rank[built])
+                                : im_fail(e->ctx, IM_ERR_NOMEM, "no memory to check the programs");
+        if (status != IM_OK)
+            break;
+    }
+    for (size_t i = 0; i < e->nrun && status == IM_OK; i++) {
+        const im_program *all[IM_CHECK_RANKS];
+        for (int r = 0; r < n; r++)
+            all[r] = of_rank[r][i];
+        status = im_program_check(e->ctx, all, n);
+    }
+    for (int r = 1; r < built; r++) {
+        for (size_t i = 0; i < e->nrun; i++)
+            im_program_destroy(of_rank[r][i]);
+        im_layout_destroy(layout[r]);
+    }
+    return status;
+}
+
 static im_status fill_engine(im_engine *e)
 {
     memory_of(e->run[0].program, &e->memory);
-    if (im_mesh_size(&e->layout->mesh) == 1)
-        for (size_t i = 0; i < e->nrun; i++)
-            IM_TRY(im_program_check(e->ctx, (const im_program *const[]){e->run[i].program}, 1));
+    IM_TRY(check_programs(e));
     IM_TRY(reserve(e));
     IM_TRY(make_groups(e));
     for (size_t i = 0; i < e->nrun; i++)
@@ -375,6 +408,7 @@ im_status im_engine_open(im_context *ctx, const im_engine_config *cfg, im_engine
         im_arena_destroy(arena);
         return status;
     }
+    e->programs = program;
     for (size_t i = 0; i < cfg->nwant; i++) {
         run[i].program = program[i];
         want[i] = cfg->want[i];

@@ -364,6 +364,12 @@ static im_status check_meetings(im_context *ctx, const im_program *const *p, uns
     return status;
 }
 
+im_status im_program_check_rank(im_context *ctx, const im_program *p)
+{
+    IM_TRY(im_check_states(ctx, p));
+    return check_bytes(ctx, p);
+}
+
 im_status im_program_check(im_context *ctx, const im_program *const *ranks, int n)
 {
     if (n < 1)
@@ -371,8 +377,7 @@ im_status im_program_check(im_context *ctx, const im_program *const *ranks, int 
     for (int r = 0; r < n; r++) {
         if (ranks[r]->layout->rank != r || im_mesh_size(&ranks[r]->layout->mesh) != n)
             return im_fail(ctx, IM_ERR_CHECK, "program %d of %d is of rank %d of a mesh of %d", r, n, ranks[r]->layout->rank, im_mesh_size(&ranks[r]->layout->mesh));
-        IM_TRY(im_check_states(ctx, ranks[r]));
-        IM_TRY(check_bytes(ctx, ranks[r]));
+        IM_TRY(im_program_check_rank(ctx, ranks[r]));
     }
     return check_meetings(ctx, ranks, (unsigned)n);
 }

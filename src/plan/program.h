@@ -167,6 +167,8 @@ im_status im_program_place(im_context *ctx, im_program *const *of_run, size_t n)
 im_status im_program_link(im_context *ctx, im_program *p) IM_MUST_CHECK;
 /* Proves the programs of all ranks of a mesh; ranks[r] is rank r's. IM_ERR_CHECK with the first fault. */
 im_status im_program_check(im_context *ctx, const im_program *const *ranks, int n) IM_MUST_CHECK;
+/* What can be proven from one rank's program alone: states and bytes. */
+im_status im_program_check_rank(im_context *ctx, const im_program *p) IM_MUST_CHECK;
 /* Where place puts a bucket's persistent value (weights, gradients, optimizer state). */
 im_buffer im_program_bucket_buffer(const im_program *p, im_role role, int index, size_t bucket);
 /* Bytes of scratch the ops need at most. */

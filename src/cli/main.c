@@ -16,6 +16,7 @@ static const im_cli_command *const commands[] = {
     &im_cli_data_command,
     &im_cli_model_command,
     &im_cli_checkpoint_command,
+    &im_cli_verify_command,
     &im_cli_bench_command,
     NULL, /* ends the list */
 };

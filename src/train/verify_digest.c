@@ -1,0 +1,136 @@
+/* verify: digests of edges. For each sample the squares of its rows and eight sums with random signs, keyed by the row and column in the sample: a
+ * difference d of two edges shows in each as a sum of d with random signs, whose mean square is |d|^2. Sums add up over ranks that have
+ * parts of the rows, so any layout's digests compare with one rank's; a digest is 80 bytes.
+ */
+#include "train/verify_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+im_status im_train_verify_trace_create(im_context *ctx, int64_t steps, int64_t nunit, int64_t samples, im_train_verify_trace *out)
+{
+    void *digest;
+    IM_TRY(im_alloc(ctx, (size_t)(steps * 2 * nunit * samples), sizeof(im_train_verify_digest), &digest));
+    *out = (im_train_verify_trace){steps, nunit, samples, digest};
+    return IM_OK;
+}
+
+void im_train_verify_trace_free(im_train_verify_trace *t)
+{
+    free(t->digest);
+    *t = (im_train_verify_trace){0};
+}
+
+static im_train_verify_digest *at(const im_train_verify_trace *t, int64_t step, bool backward, int64_t unit, int64_t sample)
+{
+    return &t->digest[((step * 2 + backward) * t->nunit + unit) * t->samples + sample];
+}
+
+/* 64 random bits (splitmix64) */
+static uint64_t bits_of(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+static void add_row(im_train_verify_digest *d, const float *x, int64_t row, int64_t cols)
+{
+    double p[IM_TRAIN_VERIFY_PROJECTIONS] = {0}, squares = 0;
+    for (int64_t c = 0; c < cols; c += 8) {
+        uint64_t bits = bits_of((uint64_t)row << 32 | (uint64_t)c);
+        for (int64_t k = c; k < c + 8 && k < cols; k++, bits >>= 8) {
+            double v = x[k];
+            squares += v * v;
+            for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
+                p[i] += bits >> i & 1 ? v : -v;
+        }
+    }
+    d->rows++;
+    d->squares += squares;
+    for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
+        d->projection[i] += p[i];
+}
+
+im_status im_train_verify_edge(void *arg, const im_engine_edge *x)
+{
+    const im_train_verify_trace *t = arg;
+    if (x->step >= t->steps)
+        return IM_OK;
+    for (int64_t r = 0; r < x->rows; r++) {
+        int64_t row = x->row0 + r;
+        add_row(at(t, x->step, x->verb != IM_FORWARD, x->unit, x->first_sample + row / x->T), x->data + r * x->D, row % x->T, x->D);
+    }
+    return IM_OK;
+}
+
+/* ---- comparison ------------------------------------------------------------------------ */
+
+static double distance(const im_train_verify_digest *a, const im_train_verify_digest *b, double floor)
+{
+    double d = 0, norm = sqrt(b->squares) > floor ? sqrt(b->squares) : floor;
+    for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
+        d += (a->projection[i] - b->projection[i]) * (a->projection[i] - b->projection[i]);
+    d = sqrt(d / IM_TRAIN_VERIFY_PROJECTIONS) / norm;
+    double s = fabs(sqrt(a->squares) - sqrt(b->squares)) / norm;
+    return !(d < INFINITY) || !(s < INFINITY) ? INFINITY : d > s ? d : s;
+}
+
+/* Of one sample: the largest distance of any rank that has all its rows, or of the sum of those that have parts. */
+static double sample_distance(const im_train_verify_digest *b, const im_train_verify_trace *rank, int nrank, int64_t step, bool backward, int64_t unit,
+                              int64_t sample, int64_t rows, double floor)
+{
+    im_train_verify_digest sum = {0};
+    double worst = 0;
+    for (int r = 0; r < nrank; r++) {
+        const im_train_verify_digest *a = at(&rank[r], step, backward, unit, sample);
+        if (a->rows == rows) {
+            double d = distance(a, b, floor);
+            worst = d > worst ? d : worst;
+            continue;
+        }
+        sum.rows += a->rows;
+        sum.squares += a->squares;
+        for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
+            sum.projection[i] += a->projection[i];
+    }
+    if (sum.rows) {
+        double d = sum.rows == rows ? distance(&sum, b, floor) : INFINITY;
+        worst = d > worst ? d : worst;
+    }
+    return worst;
+}
+
+/* All samples of micro-batch mb, of every data parallel rank. */
+static double edge_distance(const im_plan *p, const im_train_verify_trace *ref, const im_train_verify_trace *rank, int nrank, int64_t step, bool backward,
+                            int64_t unit, int mb)
+{
+    double mean = 0, worst = 0;
+    for (int64_t s = 0; s < ref->samples; s++)
+        mean += at(ref, step, backward, unit, s)->squares;
+    double floor = 1e-3 * sqrt(mean / (double)ref->samples) + 1e-30; /* a sample without counted tokens has no gradient */
+    for (int dp = 0; dp < p->mesh.dp; dp++) {
+        int64_t first = im_plan_first_sample(p, dp, mb), n = im_plan_micro_batch_size(p, dp, mb);
+        for (int64_t s = first; s < first + n; s++) {
+            double d = sample_distance(at(ref, step, backward, unit, s), rank, nrank, step, backward, unit, s, p->seq_len, floor);
+            worst = d > worst ? d : worst;
+        }
+    }
+    return worst;
+}
+
+im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_trace *reference, const im_train_verify_trace *rank, int nrank, double tolerance)
+{
+    int64_t U = reference->nunit;
+    for (int64_t step = 0; step < reference->steps; step++)
+        for (int mb = 0; mb < im_plan_micro_batches(p, 0); mb++)
+            for (int64_t i = 0; i < 2 * U - 2; i++) { /* FORWARD 0 .. U-2, LOSS U-1, BACKWARD U-2 .. 1 */
+                bool backward = i >= U - 1;
+                int64_t unit = backward ? 2 * U - 2 - i : i;
+                double d = edge_distance(p, reference, rank, nrank, step, backward, unit, mb);
+                if (!(d <= tolerance))
+                    return (im_train_verify_place){true, !backward ? IM_FORWARD : unit == U - 1 ? IM_LOSS : IM_BACKWARD, (int)unit, mb, step, d};
+            }
+    return (im_train_verify_place){0};
+}

@@ -1,0 +1,101 @@
+/* verify: which instruction of a layout that differs was the first to do so. */
+#include "train/verify_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+const char *im_train_verify_verdict_name(im_train_verify_verdict v)
+{
+    static const char *const names[] = {"same", "differs", "failed"};
+    return names[v];
+}
+
+/* "block 2", "embedding" */
+static void unit_text(const im_model *m, int unit, char *buf, size_t size)
+{
+    const im_unit *u = &m->unit[unit];
+    if (u->type == IM_UNIT_BLOCK)
+        snprintf(buf, size, "block %d", u->block);
+    else
+        snprintf(buf, size, "%s", u->type == IM_UNIT_EMBED ? "embedding" : "head");
+}
+
+/* The unit whose BACKWARD gives the bucket its last contribution, after which it is reduced: the first that uses it. */
+static int unit_of_bucket(const im_model *m, int bucket)
+{
+    for (int u = 0; u < (int)m->nunit; u++)
+        for (int s = 0; s < IM_SLOT_COUNT; s++)
+            if (m->unit[u].param[s] >= 0 && m->param[m->unit[u].param[s]].bucket == bucket)
+                return u;
+    return 0;
+}
+
+double im_train_verify_distance(const im_train_verify_job *j, size_t q)
+{
+    const im_model *m = j->plan->model;
+    const im_train_verify_reference *ref = j->reference;
+    bool key_bias = false;
+    for (size_t u = 0; u < m->nunit; u++) /* scores plus a number that is the same for all keys: the softmax does not see it */
+        key_bias |= m->unit[u].param[IM_SLOT_K_B] == (int32_t)q && !m->arch.rope_dims;
+    if (j->tensor[q].seen != im_param_count(&m->param[q]))
+        return INFINITY; /* an element that nobody owns, or two do */
+    double all = ref->norm[0] * ref->tokens[0], floor = all * (key_bias ? 1e-3 : 1e-5) + 1e-30;
+    double d = sqrt(j->tensor[q].squares) / (ref->gradient_norm[q] > floor ? ref->gradient_norm[q] : floor);
+    return d < INFINITY ? d : INFINITY;
+}
+
+/* The parameter over the tolerance whose unit's backward comes first; -1: none. */
+static int first_gradient(const im_train_verify_job *j)
+{
+    const im_model *m = j->plan->model;
+    int found = -1, unit = -1;
+    for (size_t q = 0; q < m->nparam; q++) {
+        int u = unit_of_bucket(m, m->param[q].bucket);
+        if (u > unit && !(im_train_verify_distance(j, q) <= j->tolerance)) {
+            found = (int)q;
+            unit = u;
+        }
+    }
+    return found;
+}
+
+static void blame_edge(const im_train_verify_job *j, const im_train_verify_place *at, char *buf, size_t size)
+{
+    const im_model *m = j->plan->model;
+    char unit[32], after[64] = "", step[32] = "";
+    unit_text(m, at->unit, unit, sizeof unit);
+    if (at->step > 0)
+        snprintf(step, sizeof step, ", step %" PRId64, at->step + 1);
+    if (at->step > 0 && j->plan->zero && at->verb == IM_FORWARD) { /* what it read was gathered by */
+        int32_t param = -1;
+        for (int s = 0; s < IM_SLOT_COUNT && param < 0; s++)
+            param = m->unit[at->unit].param[s];
+        snprintf(after, sizeof after, ", after GATHER %u", m->param[param].bucket);
+    }
+    snprintf(buf, size, "%s %d (%s), micro-batch %d%s%s", im_verb_name((im_verb)at->verb), at->unit, unit, at->mb, step, after);
+}
+
+void im_train_verify_blame(const im_train_verify_job *j, const im_train_verify_row *row, char *buf, size_t size)
+{
+    const im_model *m = j->plan->model;
+    char unit[32];
+    /* a digest is an estimate: twice the tolerance leaves it room */
+    im_train_verify_place at = im_train_verify_first(j->plan, &j->reference->trace, j->trace, row->ranks, 2 * j->tolerance);
+    int q = first_gradient(j);
+    if (at.found && (at.step == 0 || q < 0)) {
+        blame_edge(j, &at, buf, size);
+        return;
+    }
+    if (q >= 0) {
+        int bucket = m->param[q].bucket, u = unit_of_bucket(m, bucket);
+        bool summed = j->tensor[q].sum != 0;
+        unit_text(m, u, unit, sizeof unit);
+        snprintf(buf, size, "%s %d (%s), %s", summed ? "REDUCE" : u + 1 == (int)m->nunit ? "LOSS" : "BACKWARD", summed ? bucket : u, unit, m->param[q].name);
+        return;
+    }
+    if (j->norm_step >= 0 && (j->loss_step < 0 || j->norm_step < j->loss_step))
+        snprintf(buf, size, "CLIP (the gradient norm), step %" PRId64, j->norm_step + 1);
+    else
+        snprintf(buf, size, "COUNT (the loss), step %" PRId64, j->loss_step + 1);
+}

@@ -53,6 +53,13 @@ static im_status refuse(void *arg, void *const *p, int np, const im_op_now *now)
     return im_fail(arg, IM_ERR_NONFINITE, "refused on purpose");
 }
 
+static im_status nap_a_little(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)arg, (void)p, (void)np, (void)now;
+    usleep(200);
+    return IM_OK;
+}
+
 static im_buffer whole(im_class c, size_t nbytes)
 {
     return (im_buffer){.arena = (uint8_t)c, .nbytes = nbytes};
@@ -202,6 +209,40 @@ static void test_long_queue(void **state)
     close_rig(&r);
 }
 
+/* Sleepers for different values of one queue, the later one first: each wakes for its own. */
+static void test_sleepers(void **state)
+{
+    (void)state;
+    alarm(60);
+    for (int turn = 0; turn < 20; turn++) {
+        im_context *ctx;
+        im_device *d;
+        im_device_config cfg = {.threads = 1, .comm_threads = true};
+        assert_int_equal(im_context_create(&ctx), IM_OK);
+        assert_int_equal(im_device_open(ctx, &cfg, &d), IM_OK);
+        assert_int_equal(im_device_reserve(d, IM_CLASS_CARRY, 64), IM_OK);
+        im_buffer b = whole(IM_CLASS_CARRY, 64);
+        im_queue *io = im_device_queue(d, IM_QUEUE_IO), *q[3];
+        im_event at[3];
+        for (int i = 0; i < 3; i++) {
+            q[i] = im_device_queue(d, IM_QUEUE_COMM0 + (unsigned)i);
+            for (int k = 0; k < 4; k++) {
+                im_work w = {.fn = nap_a_little, .buf = &b, .nbuf = 1, .name = "nap"};
+                assert_int_equal(im_queue_push(io, &w), IM_OK);
+            }
+            at[i] = im_queue_last(io);
+        }
+        for (int i = 3; i-- > 0;)
+            assert_int_equal(im_queue_wait(q[i], at[i]), IM_OK);
+        for (int i = 3; i-- > 0;)
+            assert_int_equal(im_event_wait(d, im_queue_last(q[i])), IM_OK);
+        assert_int_equal(im_device_sync(d), IM_OK);
+        im_device_close(d);
+        im_context_destroy(ctx);
+    }
+    alarm(0);
+}
+
 /* ---- the self communicator -------------------------------------------------------------- */
 
 typedef struct comm_rig {
@@ -299,7 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order), cmocka_unit_test(test_arenas), cmocka_unit_test(test_failure_is_for_ever), cmocka_unit_test(test_events),
-        cmocka_unit_test(test_unreadable_outside_work), cmocka_unit_test(test_long_queue), cmocka_unit_test(test_self), cmocka_unit_test(test_self_refuses),
+        cmocka_unit_test(test_unreadable_outside_work), cmocka_unit_test(test_long_queue), cmocka_unit_test(test_sleepers), cmocka_unit_test(test_self), cmocka_unit_test(test_self_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,8 @@ struct im_queue {
     im_device *device;
     unsigned id;
     bool threaded, running;
+    bool idle;                  /* its thread sleeps until something is pushed; guarded */
+    uint64_t wake_at;           /* the least value that somebody sleeps for; UINT64_MAX: nobody; guarded */
     pthread_t thread;
     im_item *ring;              /* threaded: IM_RING items */
     uint64_t pushed, completed; /* guarded by the device's lock */
@@ -163,6 +165,15 @@ static im_status event_state(im_device *d, im_event e, bool *done)
     return IM_OK;
 }
 
+/* Under the lock: sleeps until q has completed `value` items, or something else changed. Saying for what keeps an item
+ * that nobody waits for from waking a sleeper. */
+static void sleep_until(im_queue *q, uint64_t value)
+{
+    if (value < q->wake_at)
+        q->wake_at = value;
+    pthread_cond_wait(&q->device->changed, &q->device->lock);
+}
+
 /* Under the lock: sleeps until the event is done. */
 static im_status await_locked(im_device *d, im_event e)
 {
@@ -171,7 +182,7 @@ static im_status await_locked(im_device *d, im_event e)
         IM_TRY(event_state(d, e, &done));
         if (done)
             return IM_OK;
-        pthread_cond_wait(&d->changed, &d->lock);
+        sleep_until(d->queue[e.queue], e.value);
     }
 }
 
@@ -192,8 +203,10 @@ static void run_item(im_queue *q, const im_item *it)
         q->status = s;
         q->failed_at = q->completed + 1;
     }
-    q->completed++;
-    pthread_cond_broadcast(&d->changed);
+    if (++q->completed >= q->wake_at) {
+        q->wake_at = UINT64_MAX; /* who is woken too early says so again */
+        pthread_cond_broadcast(&d->changed);
+    }
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -203,8 +216,11 @@ static void *queue_thread(void *arg)
     im_device *d = q->device;
     for (;;) {
         pthread_mutex_lock(&d->lock);
-        while (q->completed == q->pushed && !d->closing)
+        while (q->completed == q->pushed && !d->closing) {
+            q->idle = true;
             pthread_cond_wait(&d->changed, &d->lock);
+        }
+        q->idle = false;
         bool more = q->completed < q->pushed;
         im_item *it = &q->ring[q->completed % IM_RING];
         pthread_mutex_unlock(&d->lock);
@@ -237,6 +253,7 @@ im_queue *im_device_queue(im_device *d, unsigned id)
         return NULL;
     q->device = d;
     q->id = id;
+    q->wake_at = UINT64_MAX;
     q->threaded = d->cfg.deferred || id == IM_QUEUE_IO || (d->cfg.comm_threads && id >= IM_QUEUE_COMM0);
     if (q->threaded) {
         q->ring = calloc(IM_RING, sizeof *q->ring);
@@ -264,12 +281,13 @@ static im_status push_item(im_queue *q, const im_item *it)
         return q->status; /* inline: only this thread writes it */
     }
     while (q->pushed - q->completed >= IM_RING)
-        pthread_cond_wait(&d->changed, &d->lock);
+        sleep_until(q, q->completed + IM_RING / 4); /* then there is room for some more, too */
     im_item *slot = &q->ring[q->pushed % IM_RING];
     *slot = *it;
     slot->work.buf = slot->buf;
     q->pushed++;
-    pthread_cond_broadcast(&d->changed);
+    if (q->idle)
+        pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
     return IM_OK;
 }

@@ -41,6 +41,8 @@ im_status im_fail_errno(im_context *ctx, const char *fmt, ...) IM_PRINTF(2, 3);
 
 void im_context_set_rank(im_context *ctx, int rank);
 int im_context_rank(const im_context *ctx);
+/* The sink of `from`; messages above max_level, or above what `from` tells, are left out. */
+void im_context_copy_log(im_context *ctx, const im_context *from, im_log_level max_level);
 void im_log(im_context *ctx, im_log_level level, const char *part, const char *fmt, ...) IM_PRINTF(4, 5);
 
 /* ---- host arena: many small things that die together -------------------- */

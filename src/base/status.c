@@ -132,6 +132,11 @@ void im_context_set_log(im_context *ctx, im_log_sink sink, void *arg, im_log_lev
     ctx->max_level = max_level;
 }
 
+void im_context_copy_log(im_context *ctx, const im_context *from, im_log_level max_level)
+{
+    im_context_set_log(ctx, from->sink, from->sink_arg, max_level < from->max_level ? max_level : from->max_level);
+}
+
 void im_context_set_rank(im_context *ctx, int rank)
 {
     ctx->rank = rank;

@@ -1,7 +1,9 @@
 /* Evaluation: the sum of the losses of all counted tokens over their count (rule 3). A token file of n samples of T tokens and a
  * tail is read by up to three programs: (B,T) as often as it fits, (n mod B, T), and (1, tail).
  */
-#include "train/train.h"
+#include "train/internal.h"
+
+#include "engine/agree.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +21,7 @@ double im_train_mean_value(const im_train_mean *m)
     return m->count > 0 ? m->sum / m->count : NAN;
 }
 
-static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t runs, int64_t token0)
+static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t runs, int64_t token0, int64_t samples)
 {
     if (batch < 1 || seq_len < 1 || runs < 1)
         return;
@@ -27,6 +29,7 @@ static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t r
     v->part[v->nparts].seq_len = seq_len;
     v->part[v->nparts].runs = runs;
     v->part[v->nparts].token0 = token0;
+    v->part[v->nparts].samples = samples;
     v->nparts++;
 }
 
@@ -40,13 +43,32 @@ im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model
     bool all = max_batches == 0 || full < max_batches;
     if (!all)
         full = max_batches;
-    add_part(&v, batch, seq_len, full, 0);
+    add_part(&v, batch, seq_len, full, 0, full * batch);
     if (all) {
-        add_part(&v, samples % batch, seq_len, 1, full * batch * seq_len);
-        add_part(&v, 1, targets % seq_len, 1, samples * seq_len);
+        add_part(&v, samples % batch, seq_len, 1, full * batch * seq_len, samples % batch);
+        add_part(&v, 1, targets % seq_len, 1, samples * seq_len, 1);
     }
     *out = v;
     return IM_OK;
+}
+
+void im_train_eval_split(im_train_eval *v, int64_t batch, int dp)
+{
+    if (dp == 1)
+        return;
+    im_train_eval old = *v;
+    int64_t samples = 0;
+    v->nparts = 0;
+    for (int p = 0; p < old.nparts; p++)
+        samples += old.part[p].seq_len == old.seq_len ? old.part[p].samples : 0;
+    int64_t share = (samples + dp - 1) / dp;
+    if (share < batch)
+        batch = share;
+    if (batch)
+        add_part(v, batch, old.seq_len, (share + batch - 1) / batch, 0, samples);
+    for (int p = 0; p < old.nparts; p++) /* the tail: of one rank, the others join with padding */
+        if (old.part[p].seq_len != old.seq_len)
+            add_part(v, 1, old.part[p].seq_len, 1, old.part[p].token0, 1);
 }
 
 void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant)
@@ -61,17 +83,34 @@ void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant)
 typedef struct im_eval_source {
     im_context *ctx;
     const im_train_eval *v;
-    int64_t token0; /* of the part */
+    int64_t token0, samples; /* of the part */
+    int64_t batch0; /* of the run's batch: this rank's first sample */
     double bytes;   /* targets that are bytes */
 } im_eval_source;
+
+/* A place of the batch that no sample is left for. */
+static void pad(int64_t T, int32_t *ids, int32_t *targets, int32_t *pos)
+{
+    for (int64_t i = 0; i < T; i++) {
+        ids[i] = 0;
+        targets[i] = -1;
+        pos[i] = (int32_t)i;
+    }
+}
 
 /* im_source.load: sample i of a part begins i*T tokens behind the part's first token. */
 static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
 {
     im_eval_source *s = arg;
     for (int64_t b = 0; b < B; b++) {
-        int64_t at = s->token0 + (now->sample0 + first_sample + b) * T;
+        int64_t sample = now->sample0 + s->batch0 + first_sample + b, at = s->token0 + sample * T;
         int32_t *x = ids + b * T, *y = targets + b * T;
+        if (seg)
+            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
+        if (sample >= s->samples) {
+            pad(T, x, y, pos + b * T);
+            continue;
+        }
         IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at, T, x));
         IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at + 1, T, y));
         for (int64_t i = 0; i < T; i++) {
@@ -82,8 +121,6 @@ static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int
             s->bytes += y[i] < 256;
             pos[b * T + i] = (int32_t)i;
         }
-        if (seg)
-            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
     }
     return IM_OK;
 }
@@ -97,21 +134,31 @@ static void tell_progress(const im_train_env *env, int64_t done, int64_t runs)
     env->text(env->arg, IM_TRAIN_TEXT_PROGRESS, line);
 }
 
+/* Rank 0 hears of the signal. */
+static im_status go_on(im_context *ctx, im_engine *e, const im_train_env *env)
+{
+    double stop = env && env->stop && env->stop(env->arg);
+    IM_TRY(im_engine_combine(e, &stop, 1, IM_MAX));
+    return stop != 0 ? im_fail(ctx, IM_ERR_STOPPED, "stopped during the evaluation") : IM_OK;
+}
+
 im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *v, const im_train_env *env, im_observe_eval *out)
 {
     im_train_mean mean = {0};
     im_eval_source arg = {.ctx = ctx, .v = v};
     im_source source = {.arg = &arg, .load = load};
+    const im_layout *l = im_engine_layout(e);
     double t0 = im_clock_now();
     int64_t runs = 0, done = 0;
     for (int p = 0; p < v->nparts; p++)
         runs += v->part[p].runs;
     for (int p = 0; p < v->nparts; p++) {
         arg.token0 = v->part[p].token0;
+        arg.samples = v->part[p].samples;
+        arg.batch0 = l->place.dp * v->part[p].batch;
         for (int64_t i = 0; i < v->part[p].runs; i++) {
-            if (env && env->stop && env->stop(env->arg))
-                return im_fail(ctx, IM_ERR_STOPPED, "stopped during the evaluation");
-            im_op_now now = {.sample0 = i * v->part[p].batch};
+            IM_TRY(go_on(ctx, e, env));
+            im_op_now now = {.sample0 = i * v->part[p].batch * l->mesh.dp};
             im_metrics m;
             IM_TRY(im_engine_run(e, v->program0 + (size_t)p, &now, &source));
             IM_TRY(im_engine_metrics(e, &m));
@@ -119,6 +166,9 @@ im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *
             tell_progress(env, ++done, runs);
         }
     }
+    if (l->place.tp || l->place.pp) /* each sample's bytes once */
+        arg.bytes = 0;
+    IM_TRY(im_engine_combine(e, &arg.bytes, 1, IM_SUM));
     *out = (im_observe_eval){.step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};
     if (v->bytes && arg.bytes > 0)
         out->bits_per_byte = mean.sum / M_LN2 / arg.bytes;

@@ -6,8 +6,12 @@
 
 enum { IM_TRAIN_PATH = 4096, IM_TRAIN_TRACE_STEPS = 5 };
 
+typedef struct im_train_team im_train_team;
+
 typedef struct im_train_run {
     im_context *ctx;
+    int rank, ranks;
+    im_train_team *team;       /* NULL: alone */
     im_train_options o;        /* global_batch and out resolved */
     const im_train_env *env;
     im_arena *arena;           /* strings of o that were resolved */
@@ -19,7 +23,9 @@ typedef struct im_train_run {
     im_train_eval eval;
     im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
     size_t nwant;
-    im_memory predicted;
+    im_memory predicted;       /* of the rank that needs most */
+    int heaviest;              /* that rank */
+    size_t predicted_all;      /* bytes of all ranks */
 
     im_device *device;
     im_comm *world;
@@ -32,6 +38,9 @@ typedef struct im_train_run {
     int64_t total_steps;       /* 0: no such limit */
     int64_t first_step;        /* meta.step when this process began */
     double loop_began;         /* clock */
+    double elapsed;            /* seconds trained, as rank 0 saw them after the last step */
+    bool finished, stop;       /* seen at the same time: the end is reached, a signal came */
+    bool agreed;               /* an error that all ranks have come to alike: nobody waits for anybody */
     double elapsed_before;     /* seconds of earlier processes */
 
     im_observe_file *metrics;
@@ -58,10 +67,22 @@ void im_train_isa(const im_device *d, char *out, size_t size);
 
 /* ---- setup.c */
 im_status im_train_setup(im_train_run *r) IM_MUST_CHECK;          /* model, data, plan, prediction: nothing is written or allocated */
+im_status im_train_open_device(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_open_engine(im_train_run *r) IM_MUST_CHECK;
 /* The state at r->from, or the initial one; r->meta becomes its. */
 im_status im_train_load_state(im_train_run *r, const char *from) IM_MUST_CHECK;
+/* What a rank opened for itself; then what the ranks share. */
+void im_train_close_rank(im_train_run *r);
 void im_train_teardown(im_train_run *r);
+
+/* ---- team.c: ranks as threads of this process */
+/* After setup: starts the other ranks; each opens its device and comes to the point where its engine is opened. r->device and r->world
+ * are open then. One rank: only that. */
+im_status im_train_team_start(im_train_run *r) IM_MUST_CHECK;
+/* status: how rank 0 ended. Ends the others, closes what each rank has opened, and tells the first error of all. */
+im_status im_train_team_end(im_train_run *r, im_status status) IM_MUST_CHECK;
+/* All ranks, after the engine is open: the directory that rank 0 made. */
+im_status im_train_share_dir(im_train_run *r) IM_MUST_CHECK;
 
 /* ---- rundir.c */
 /* Before setup: the checkpoint to go on from, the model's directory. */

@@ -1,5 +1,6 @@
 /* The loop: a step, its line, what is due after it. */
 #include "train/internal.h"
+#include "engine/agree.h"
 #include "tensor/rate.h"
 
 #include <inttypes.h>
@@ -10,11 +11,6 @@
 double im_train_elapsed(const im_train_run *r)
 {
     return r->elapsed_before + (im_clock_now() - r->loop_began);
-}
-
-static bool asked_to_stop(const im_train_run *r)
-{
-    return r->env->stop && r->env->stop(r->env->arg);
 }
 
 /* ---- data ---------------------------------------------------------------------------------- */
@@ -68,10 +64,13 @@ static void measure_machine(im_train_run *r)
 {
     if (!r->env->measure_rate || r->rate != 0)
         return;
+    int cores = im_machine_cores(), threads = r->ranks * r->plan.threads;
+    if (r->ranks > 1 && threads > cores)
+        threads = cores;
 #ifdef IM_HAVE_DNNL
-    im_status status = im_tensor_machine_rate(r->ctx, r->plan.precision, r->plan.threads, &r->rate);
+    im_status status = im_tensor_machine_rate(r->ctx, r->plan.precision, threads, &r->rate);
 #else
-    im_rate_product p = {.M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = IM_KERNELS_FAST, .threads = r->plan.threads};
+    im_rate_product p = {.M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = IM_KERNELS_FAST, .threads = threads};
     im_status status = im_tensor_product_rate(r->ctx, &p, &r->rate);
 #endif
     if (status != IM_OK) {
@@ -92,8 +91,8 @@ static void tell_step(im_train_run *r, const im_metrics *m, double lr, double se
     double tokens = (double)(r->o.global_batch * r->o.seq_len);
     im_observe_step s = {.step = r->meta.step + 1, .tokens = r->meta.tokens + r->o.global_batch * r->o.seq_len, .loss = m->loss, .grad_norm = m->grad_norm, .lr = lr, .step_s = seconds,
                          .tokens_per_s = tokens / seconds, .mfu = flops_share(r, tokens / seconds), .rss_bytes = im_process_rss(),
-                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted.total, .finite = m->finite};
-    if (im_observe_put_step(r->metrics, &s) != IM_OK) {
+                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted_all, .finite = m->finite};
+    if (r->metrics && im_observe_put_step(r->metrics, &s) != IM_OK) {
         if (!r->metrics_failed)
             im_train_say(r, IM_TRAIN_TEXT_EVENT, "metrics are not complete: %s", im_error_text(r->ctx));
         r->metrics_failed = true;
@@ -117,7 +116,7 @@ static im_status evaluate(im_train_run *r)
 {
     im_observe_eval e = {.step = r->meta.step};
     IM_TRY(im_train_eval_run(r->ctx, r->engine, &r->eval, r->env, &e));
-    if (im_observe_put_eval(r->metrics, &e) != IM_OK) {
+    if (r->metrics && im_observe_put_eval(r->metrics, &e) != IM_OK) {
         r->metrics_failed = true;
         im_error_clear(r->ctx);
     }
@@ -140,7 +139,7 @@ static im_status evaluate(im_train_run *r)
 
 static double learning_rate(im_train_run *r)
 {
-    double elapsed = im_train_elapsed(r);
+    double elapsed = r->elapsed;
     if (r->meta.warmup_done_s < 0 && r->meta.step >= r->o.warmup)
         r->meta.warmup_done_s = r->o.warmup ? elapsed : 0;
     im_train_clock c = {.step = r->meta.step, .total_steps = r->total_steps, .elapsed_s = elapsed, .total_s = r->o.minutes * 60,
@@ -185,20 +184,32 @@ static im_status step(im_train_run *r)
     return IM_OK;
 }
 
-static bool finished(const im_train_run *r)
-{
-    return (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && im_train_elapsed(r) >= r->o.minutes * 60);
-}
-
 static bool due(int64_t every, int64_t at)
 {
     return every > 0 && at % every == 0;
+}
+
+/* What hangs on the clock and on signals is seen by rank 0 and goes for all ranks. */
+static im_status look(im_train_run *r)
+{
+    double seen[3] = {0};
+    if (!r->rank) {
+        seen[0] = im_train_elapsed(r);
+        seen[1] = (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && seen[0] >= r->o.minutes * 60);
+        seen[2] = r->env->stop && r->env->stop(r->env->arg);
+    }
+    IM_TRY(im_engine_combine(r->engine, seen, IM_COUNT_OF(seen), IM_SUM));
+    r->elapsed = seen[0];
+    r->finished = seen[1] != 0;
+    r->stop = seen[2] != 0;
+    return IM_OK;
 }
 
 static im_status stopped(im_train_run *r)
 {
     IM_TRY(im_train_save_begin(r));
     IM_TRY(im_train_save_end(r));
+    r->agreed = true;
     return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step, r->o.out);
 }
 
@@ -206,29 +217,31 @@ static im_status stopped(im_train_run *r)
 static im_status evaluate_or_stop(im_train_run *r)
 {
     im_status status = evaluate(r);
-    if (status == IM_ERR_STOPPED) {
+    if (status == IM_ERR_STOPPED)
         im_error_clear(r->ctx);
-        return IM_OK;
-    }
-    return status;
+    else
+        IM_TRY(status);
+    return look(r);
 }
 
 im_status im_train_loop(im_train_run *r)
 {
-    if (r->valid && !r->first_step && !finished(r))
+    IM_TRY(look(r));
+    if (r->valid && !r->first_step && !r->finished)
         IM_TRY(evaluate_or_stop(r));
-    while (!finished(r) && !asked_to_stop(r)) {
+    while (!r->finished && !r->stop) {
         int64_t before = r->meta.step;
         IM_TRY(step(r));
+        IM_TRY(look(r));
         im_train_save_reap(r, false);
-        if (r->meta.step <= before || finished(r))
+        if (r->meta.step <= before || r->finished)
             continue;
         if (due(r->o.save_every, r->meta.step))
             IM_TRY(im_train_save_begin(r));
-        if (due(r->o.eval_every, r->meta.step) && !asked_to_stop(r))
+        if (due(r->o.eval_every, r->meta.step) && !r->stop)
             IM_TRY(evaluate_or_stop(r));
     }
-    if (asked_to_stop(r) && !finished(r))
+    if (r->stop && !r->finished)
         return stopped(r);
     IM_TRY(im_train_save_begin(r));
     if (r->valid && r->eval_step != r->meta.step)

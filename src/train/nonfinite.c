@@ -9,7 +9,7 @@ enum { IM_MAX_CONSECUTIVE = 20, IM_MAX_ROLLBACKS = 20 };
 
 static im_status give_up(im_train_run *r, const char *where, const char *why)
 {
-    r->diverged = true;
+    r->diverged = r->agreed = true;
     im_train_save_reap(r, true);
     char last[IM_TRAIN_PATH + 64] = "no checkpoint was written yet";
     if (r->saved_step >= 0)
@@ -20,7 +20,7 @@ static im_status give_up(im_train_run *r, const char *where, const char *why)
 
 static void note(im_train_run *r, const char *event, const char *text)
 {
-    if (im_observe_put_event(r->metrics, r->meta.step + 1, event, text) != IM_OK) {
+    if (r->metrics && im_observe_put_event(r->metrics, r->meta.step + 1, event, text) != IM_OK) {
         r->metrics_failed = true;
         im_error_clear(r->ctx);
     }

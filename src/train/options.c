@@ -20,7 +20,7 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
 
     {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "Batch and order"},
     {"micro-batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences computed at once; more need more memory.", "N", AT(micro_batch), 0, false, NULL},
-    {"global-batch", IM_OPT_INT, "0", 0, 1 << 24, NULL, "Sequences of a step (0: one micro-batch); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0, false, NULL},
+    {"global-batch", IM_OPT_INT, "0", 0, 1 << 24, NULL, "Sequences of a step (0: one micro-batch of each data-parallel rank); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0, false, NULL},
     {"order", IM_OPT_CHOICE, "shuffled", 0, 0, "sequential|shuffled", "Order of the samples.", "HOW", AT(order), 0, false, NULL},
 
     {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; sums, masters and gradients are fp32 in both.", "TYPE", AT(precision), 0, false, "Arithmetic"},
@@ -45,7 +45,14 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"nonfinite", IM_OPT_CHOICE, "stop", 0, 0, "stop|skip|rollback", "After a step whose loss or gradient is not finite: stop, leave the step out, or go back to the last checkpoint and leave its samples out.", "HOW", AT(nonfinite), 0, false, NULL},
     {"trace", IM_OPT_BOOL, "false", 0, 0, NULL, "Write trace.json (Perfetto) of the last steps.", NULL, AT(trace), 0, false, NULL},
 
-    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads (0: all usable cores).", "N", AT(threads), 't', false, "Machine"},
+    {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel: ranks that share out every layer. tp x dp x pp ranks run as threads of this process.", "N", AT(tp), 0, false, "Layout"},
+    {"dp", IM_OPT_INT, "1", 1, 1024, NULL, "Data parallel: ranks that share out the batch.", "N", AT(dp), 0, false, NULL},
+    {"pp", IM_OPT_INT, "1", 1, 64, NULL, "Pipeline parallel: ranks that share out the blocks.", "N", AT(pp), 0, false, NULL},
+    {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO over the dp ranks: 1 shares out the optimizer's state, 2 the gradients too, 3 the weights too.", "N", AT(zero), 0, false, NULL},
+    {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: norms, dropout and what is between the layers are shared out by tokens.", NULL, AT(sequence_parallel), 0, false, NULL},
+    {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again instead of kept: none, attention's, or all of a block.", "WHAT", AT(recompute), 0, false, NULL},
+
+    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads of a rank (0: the usable cores, shared out over the ranks).", "N", AT(threads), 't', false, "Machine"},
     {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false, NULL},
     {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred", "For tests: deferred runs everything later on other threads, memory unreadable in between.", "WHICH", AT(device), 0, true, NULL},
 
@@ -141,10 +148,27 @@ static im_status rule_eval_needs_valid(im_context *ctx, const im_train_options *
     return IM_OK;
 }
 
+static im_status rule_sequence_parallel(im_context *ctx, const im_train_options *o)
+{
+    if (o->sequence_parallel && o->tp < 2)
+        return im_fail(ctx, IM_ERR_ARG, "sequence-parallel shares tokens out over tensor-parallel ranks; with tp 1 there is nobody to share with: tp 2 or more, or without it");
+    return IM_OK;
+}
+
+static im_status rule_ranks(im_context *ctx, const im_train_options *o)
+{
+    if (o->tp * o->dp * o->pp > IM_TRAIN_MAX_RANKS)
+        return im_fail(ctx, IM_ERR_ARG, "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64 " = %" PRId64 " ranks: at most %d as threads of one process", o->tp, o->dp, o->pp,
+                       o->tp * o->dp * o->pp, IM_TRAIN_MAX_RANKS);
+    return IM_OK;
+}
+
 im_status im_train_options_check(im_context *ctx, const im_train_options *o)
 {
     IM_TRY(rule_model_and_data(ctx, o));
     IM_TRY(rule_some_end(ctx, o));
     IM_TRY(rule_learning_rates(ctx, o));
+    IM_TRY(rule_sequence_parallel(ctx, o));
+    IM_TRY(rule_ranks(ctx, o));
     return rule_eval_needs_valid(ctx, o);
 }

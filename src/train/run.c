@@ -32,7 +32,7 @@ static void sum_up(im_train_run *r)
     s->seconds = im_clock_now() - r->loop_began;
     s->tokens_per_s = r->work_seconds > 0 ? (double)s->tokens / r->work_seconds : 0;
     s->mfu = r->rate > 0 ? im_model_flops_per_token(r->model, r->o.seq_len) * s->tokens_per_s / r->rate : -1;
-    s->mem_predicted = r->predicted.total;
+    s->mem_predicted = r->predicted_all;
     s->mem_peak = im_process_rss_peak();
     s->run = r->o.out;
     if (r->saved_step >= 0) {
@@ -65,11 +65,13 @@ static im_status prepare(im_train_run *r)
         show_plan(r);
         return IM_OK;
     }
+    IM_TRY(im_train_team_start(r));
     IM_TRY(im_train_open_engine(r));
     IM_TRY(im_train_load_state(r, r->from[0] ? r->from : NULL));
     if (r->from[0])
         IM_TRY(im_train_check_resume(r));
     IM_TRY(im_train_make_dir(r));
+    IM_TRY(im_train_share_dir(r));
     show_plan(r);
     r->first_step = r->meta.step;
     r->saved_step = r->from[0] ? r->meta.step : -1;
@@ -103,6 +105,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     IM_TRY(im_alloc(ctx, 1, sizeof(im_train_run), &memory));
     im_train_run *r = memory;
     r->ctx = ctx;
+    r->ranks = (int)(o->tp * o->dp * o->pp);
     r->o = *o;
     r->env = &with_clock;
     r->log_fd = -1;
@@ -113,6 +116,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         status = prepare(r);
     if (status == IM_OK && !r->o.dry_run)
         status = train(r);
+    status = im_train_team_end(r, status);
     im_train_teardown(r);
     free(r);
     return status;

@@ -52,6 +52,7 @@ im_status im_train_save_end(im_train_run *r)
     im_train_save_reap(r, true);
     if (r->save_status == IM_OK)
         return IM_OK;
+    r->agreed = true;
     char newest[64] = "no checkpoint is whole";
     if (r->saved_step >= 0)
         snprintf(newest, sizeof newest, "step-%" PRId64 " is the newest whole one", r->saved_step);

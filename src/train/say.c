@@ -69,7 +69,7 @@ static void say_valid(const im_train_run *r, im_str *out)
     char a[32], b[32];
     double targets = 0, all = (double)im_tokens_count(r->valid) - 1;
     for (int p = 0; p < r->eval.nparts; p++)
-        targets += (double)(r->eval.part[p].runs * r->eval.part[p].batch * r->eval.part[p].seq_len);
+        targets += (double)(r->eval.part[p].samples * r->eval.part[p].seq_len);
     im_str_printf(out, "validation  %s: %s tokens", r->o.valid, im_observe_count(a, sizeof a, all + 1));
     if (targets < all)
         im_str_printf(out, ", the first %s of them each time (--eval-batches)", im_observe_count(b, sizeof b, targets));
@@ -108,6 +108,32 @@ static void say_length(const im_train_run *r, im_str *out)
     im_str_append(out, "\n");
 }
 
+static void say_layout(const im_train_run *r, im_str *out)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    const im_plan *p = &r->plan;
+    if (r->ranks == 1 && !p->zero && !p->recompute)
+        return;
+    im_str_printf(out, "layout      tp %d x dp %d x pp %d", p->mesh.tp, p->mesh.dp, p->mesh.pp);
+    if (p->zero)
+        im_str_printf(out, ", ZeRO %d", p->zero);
+    if (p->sequence_parallel)
+        im_str_append(out, ", sequence parallel");
+    if (p->recompute)
+        im_str_printf(out, ", recompute %s", recompute[p->recompute]);
+    im_str_append(out, "\n");
+}
+
+static void say_machine(const im_train_run *r, im_str *out)
+{
+    const char *kernels = r->o.kernels == IM_KERNELS_PLAIN ? "plain" : "fast";
+    if (r->ranks == 1)
+        im_str_printf(out, "machine     %d threads, %s kernels\n", r->plan.threads, kernels);
+    else
+        im_str_printf(out, "machine     %d ranks in this process, each of %d thread%s; %d usable cores; %s kernels\n", r->ranks, r->plan.threads,
+                      r->plan.threads == 1 ? "" : "s", im_machine_cores(), kernels);
+}
+
 void im_train_plan_text(const im_train_run *r, im_str *out)
 {
     static const char *const schedules[] = {"constant", "linear", "cosine", "wsd"};
@@ -121,10 +147,16 @@ void im_train_plan_text(const im_train_run *r, im_str *out)
     if (r->o.warmup)
         im_str_printf(out, ", warmup %" PRId64, r->o.warmup);
     im_str_printf(out, "), weight decay %g, clip %g; %s\n", r->o.weight_decay, r->o.clip, im_dtype_name(r->plan.precision));
+    say_layout(r, out);
     im_str_append(out, "memory      ");
+    if (r->ranks > 1)
+        im_str_printf(out, "rank %d, the largest: ", r->heaviest);
     for (int c = 0, any = 0; c < IM_CLASS_COUNT; c++)
         if (r->predicted.by_class[c] && r->predicted.by_class[c] >= r->predicted.total / 200)
             im_str_printf(out, "%s%s %s", any++ ? " + " : "", im_class_name((im_class)c), im_format_bytes(a, sizeof a, (double)r->predicted.by_class[c]));
-    im_str_printf(out, " = %s of %s\n", im_format_bytes(a, sizeof a, (double)r->predicted.total), im_format_bytes(b, sizeof b, (double)im_machine_memory()));
-    im_str_printf(out, "machine     %d threads, %s kernels\n", r->plan.threads, r->o.kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
+    im_str_printf(out, " = %s", im_format_bytes(a, sizeof a, (double)r->predicted.total));
+    if (r->ranks > 1)
+        im_str_printf(out, "; all %d: %s", r->ranks, im_format_bytes(a, sizeof a, (double)r->predicted_all));
+    im_str_printf(out, " of %s\n", im_format_bytes(b, sizeof b, (double)im_machine_memory()));
+    say_machine(r, out);
 }

@@ -29,13 +29,34 @@ static im_status open_data(im_train_run *r)
     if (r->o.valid) {
         IM_TRY(im_tokens_open(r->ctx, r->o.valid, &r->valid));
         IM_TRY(im_train_eval_plan(r->ctx, r->valid, r->model, r->o.seq_len, r->o.micro_batch, r->o.eval_batches, &r->eval));
+        im_train_eval_split(&r->eval, r->o.micro_batch, (int)r->o.dp);
     }
+    return IM_OK;
+}
+
+/* Every rank's bytes; together they must fit this machine. */
+static im_status predict(im_train_run *r)
+{
+    for (int i = 0; i < r->ranks; i++) {
+        im_memory m;
+        IM_TRY(im_engine_predict(r->ctx, &r->plan, i, r->want, r->nwant, &m));
+        r->predicted_all += m.total;
+        if (i && m.total <= r->predicted.total)
+            continue;
+        r->predicted = m;
+        r->heaviest = i;
+    }
+    char need[32], have[32];
+    if (r->ranks > 1 && r->predicted_all > im_machine_memory())
+        return im_fail(r->ctx, IM_ERR_NOMEM, "the plan's %d ranks need %s together, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
+                       r->ranks, im_format_bytes(need, sizeof need, (double)r->predicted_all), im_format_bytes(have, sizeof have, (double)im_machine_memory()));
     return IM_OK;
 }
 
 static im_status make_plan(im_train_run *r)
 {
     im_plan *p = &r->plan;
+    int cores = im_machine_cores();
     im_plan_defaults(p, r->model);
     p->seq_len = r->o.seq_len;
     p->micro_batch = r->o.micro_batch < r->o.global_batch ? r->o.micro_batch : r->o.global_batch;
@@ -48,29 +69,36 @@ static im_status make_plan(im_train_run *r)
     p->eps = r->o.eps;
     p->weight_decay = r->o.weight_decay;
     p->seed = (uint64_t)r->o.seed;
-    p->threads = r->o.threads ? (int)r->o.threads : im_machine_cores();
+    p->mesh = (im_mesh){(int)r->o.tp, 1, (int)r->o.dp, (int)r->o.pp};
+    p->zero = (int)r->o.zero;
+    p->sequence_parallel = r->o.sequence_parallel;
+    p->recompute = (im_recompute)r->o.recompute;
+    p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks ? cores / r->ranks : 1;
     IM_TRY(im_plan_validate(r->ctx, p));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
     if (r->valid)
         im_train_eval_want(&r->eval, r->want, &r->nwant);
-    return im_engine_predict(r->ctx, p, 0, r->want, r->nwant, &r->predicted);
+    return predict(r);
 }
 
 im_status im_train_setup(im_train_run *r)
 {
     if (!r->o.global_batch)
-        r->o.global_batch = r->o.micro_batch;
+        r->o.global_batch = r->o.micro_batch * r->o.dp;
     r->total_steps = im_train_total_steps(&r->o);
     IM_TRY(open_model(r));
     IM_TRY(open_data(r));
     return make_plan(r);
 }
 
+im_status im_train_open_device(im_train_run *r)
+{
+    im_device_config config = {.deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels, .comm_threads = r->ranks > 1};
+    return im_device_open(r->ctx, &config, &r->device);
+}
+
 im_status im_train_open_engine(im_train_run *r)
 {
-    im_device_config config = {.deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels};
-    IM_TRY(im_device_open(r->ctx, &config, &r->device));
-    IM_TRY(im_comm_self(r->device, &r->world));
     im_engine_config engine = {.plan = &r->plan, .device = r->device, .world = r->world, .want = r->want, .nwant = r->nwant};
     return im_engine_open(r->ctx, &engine, &r->engine);
 }
@@ -123,11 +151,13 @@ static void plan_key(const im_train_run *r, char *out, size_t size)
 {
     static const char *const orders[] = {"sequential", "shuffled"};
     const im_plan *p = &r->plan;
-    snprintf(out, size,
+    int n = snprintf(out, size,
              "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
              "tp=%d cp=%d dp=%d pp=%d zero=%d",
              p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing,
              p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
+    if (p->sequence_parallel && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, " sequence_parallel=1");
 }
 
 im_status im_train_load_state(im_train_run *r, const char *from)
@@ -153,14 +183,22 @@ im_status im_train_load_state(im_train_run *r, const char *from)
     return IM_OK;
 }
 
-void im_train_teardown(im_train_run *r)
+void im_train_close_rank(im_train_run *r)
 {
     if (r->saving)
         im_train_save_reap(r, true);
-    im_observe_close(r->metrics);
     im_engine_close(r->engine);
     im_comm_destroy(r->world);
     im_device_close(r->device);
+    r->engine = NULL;
+    r->world = NULL;
+    r->device = NULL;
+}
+
+void im_train_teardown(im_train_run *r)
+{
+    im_train_close_rank(r);
+    im_observe_close(r->metrics);
     im_observe_trace_destroy(r->trace);
     im_tokens_close(r->valid);
     im_tokens_close(r->data);

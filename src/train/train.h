@@ -33,6 +33,9 @@ typedef struct im_train_options {
     double decay, min_lr, beta1, beta2, eps, weight_decay, clip, dropout, label_smoothing;
     int64_t seed, eval_every, eval_batches, save_every, keep;
     int nonfinite;      /* im_train_nonfinite */
+    int64_t tp, dp, pp, zero;
+    bool sequence_parallel;
+    int recompute;      /* im_recompute */
     int64_t threads;
     int kernels;        /* im_kernels */
     int device;         /* 1: deferred */
@@ -42,8 +45,9 @@ typedef struct im_train_options {
     bool dry_run, json;
 } im_train_options;
 
+enum { IM_TRAIN_MAX_RANKS = 64 };
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 39, IM_TRAIN_SAVED_ROWS = 35 };
+enum { IM_TRAIN_ROWS = 45, IM_TRAIN_SAVED_ROWS = 41 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;
@@ -79,15 +83,18 @@ typedef struct im_train_eval {
         int64_t batch, seq_len; /* of the EVAL program */
         int64_t runs;
         int64_t token0;         /* the first token it reads */
+        int64_t samples;        /* that count; those behind them, in the last run, are padding */
     } part[IM_TRAIN_EVAL_PARTS];
     size_t program0;            /* index of the first part's program in the engine */
     bool bytes;                 /* ids below 256 are bytes */
 } im_train_eval;
 /* max_batches 0: all. Refuses a file of fewer than 2 tokens. */
 im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches, im_train_eval *out) IM_MUST_CHECK;
+/* Shares the samples out over dp ranks: the same ones, whatever dp is. `batch` as above, of each rank. Before im_train_eval_want. */
+void im_train_eval_split(im_train_eval *v, int64_t batch, int dp);
 /* Adds the programs the parts need; program0 is set. */
 void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant);
-/* env (may be NULL) may end it early: IM_ERR_STOPPED. out->step is left alone. */
+/* All ranks call it, and get the same result. env (may be NULL) may end it early: IM_ERR_STOPPED. out->step is left alone. */
 typedef struct im_train_env im_train_env;
 im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *v, const im_train_env *env, im_observe_eval *out) IM_MUST_CHECK;
 

@@ -58,8 +58,8 @@ static inline void write_model(const char *name, bool tied)
 {
     char text[1024];
     int n = snprintf(text, sizeof text,
-                     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 257, \"hidden_size\": 24, "
-                     "\"intermediate_size\": 37, \"num_hidden_layers\": 2, \"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": 8, "
+                     "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 257, \"hidden_size\": 12, "
+                     "\"intermediate_size\": 19, \"num_hidden_layers\": 2, \"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": 4, "
                      "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, "
                      "\"initializer_range\": 0.02, \"tie_word_embeddings\": %s, \"bos_token_id\": 256, \"eos_token_id\": 256}", tied ? "true" : "false");
     ok(im_file_write_atomic(ctx, at(name), text, (size_t)n));

@@ -180,7 +180,7 @@ static void make_poison(void)
     float nan_value = NAN;
     FILE *f = fopen(at("poison/checkpoints/step-1/model.safetensors"), "r+b");
     assert_non_null(f);
-    assert_int_equal(fseek(f, (long)(t->offset + 4 * 24), SEEK_SET), 0);
+    assert_int_equal(fseek(f, (long)(t->offset + 4 * 12), SEEK_SET), 0);
     assert_int_equal(fwrite(&nan_value, 4, 1, f), 1);
     fclose(f);
     im_weights_close(w);

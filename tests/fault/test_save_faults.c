@@ -233,7 +233,7 @@ static void run_on_a_small_disk(void **state)
 {
     (void)state;
     ok(im_mkdirs(ctx, at("small")));
-    if (mount("tmpfs", at("small"), "tmpfs", 0, "size=700k")) {
+    if (mount("tmpfs", at("small"), "tmpfs", 0, "size=320k")) {
         print_message("SKIP small-disk: mounting a tmpfs needs root\n");
         skip();
     }

@@ -5,7 +5,10 @@
 For each model and precision, each round starts one training process of each side from random weights on the same data:
   tokens/s     B*T over the median of all steps after a process's first one, and the fastest
   peak         the process's largest resident set (the kernel's ru_maxrss)
-  first step   seconds from starting the process until its first step begins
+  cpu s        processor seconds of all its threads a step (start and end included), which other work on the machine
+               changes less than it changes tokens/s
+  first step   seconds from starting the process until its first step begins; imece's "loaded" is from a checkpoint
+               in the page cache, the others from random weights
 Prints a table and, last, one JSON line.
 """
 import argparse
@@ -27,7 +30,7 @@ from peerlib import log, write_tokens  # noqa: E402
 
 
 def spawn(argv, watch=None):
-    """Runs a process; (stdout, peak bytes, seconds from its start to the first line of the file `watch`)."""
+    """Runs a process; (stdout, its peak bytes and cpu seconds, seconds from its start to the first line of `watch`)."""
     env = dict(os.environ, BENCH_START=str(time.time()))
     started, seen = time.time(), None
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -43,26 +46,31 @@ def spawn(argv, watch=None):
         out.seek(0), err.seek(0)
         if p.returncode:
             sys.exit(f"{' '.join(argv)}\nexit code {p.returncode}\n{err.read().decode()[-2000:]}")
-        return out.read().decode(), usage.ru_maxrss * 1024, seen
+        return out.read().decode(), {"peak": usage.ru_maxrss * 1024, "cpu_s": usage.ru_utime + usage.ru_stime}, seen
 
 
-def imece(args, model, precision, data, work):
-    out = work / "run"
+def imece(args, model, precision, data, out, steps):
     shutil.rmtree(out, ignore_errors=True)
-    argv = [args.build / "imece", "train", "--model", model, "--data", data, "--out", out, "--steps", args.steps,
+    argv = [args.build / "imece", "train", "--model", model, "--data", data, "--out", out, "--steps", steps,
             "--seq-len", args.seq_len, "--micro-batch", args.batch, "--global-batch", args.batch, "--order", "sequential",
             "--precision", precision, "--lr", 1e-4, "--schedule", "constant", "--warmup", 0, "--dropout", 0, "--threads", args.threads]
-    _, peak, first_line = spawn(list(map(str, argv)), out / "metrics.jsonl")
+    _, used, first_line = spawn(list(map(str, argv)), out / "metrics.jsonl")
     lines = [m for m in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()) if "step_s" in m]
     seconds = [m["step_s"] for m in lines]
-    return {"step_s": seconds, "peak": peak, "first_step_begins_s": first_line - seconds[0], "loss": [m["loss"] for m in lines]}
+    return {"step_s": seconds, "first_step_begins_s": first_line - seconds[0], "loss": [m["loss"] for m in lines], **used}
+
+
+def from_checkpoint(args, precision, data, work):
+    """Seconds until the first step of a run that begins with the weights of the run before it."""
+    root = work / "run/checkpoints"
+    return imece(args, root / (root / "latest").read_text().strip(), precision, data, work / "loaded", 1)["first_step_begins_s"]
 
 
 def torch_side(args, model, precision, data, compiled):
     argv = [sys.executable, ROOT / "bench/peers/torch_train.py", model, data, args.steps, args.batch, args.seq_len, precision,
             args.threads] + (["compile"] if compiled else [])
-    out, peak, _ = spawn(list(map(str, argv)))
-    return dict(json.loads(out.splitlines()[-1]), peak=peak)
+    out, used, _ = spawn(list(map(str, argv)))
+    return dict(json.loads(out.splitlines()[-1]), **used)
 
 
 def summary(name, model, precision, runs, tokens):
@@ -70,6 +78,7 @@ def summary(name, model, precision, runs, tokens):
     return {"side": name, "model": model, "precision": precision, "tokens_per_s": tokens / statistics.median(later),
             "best_tokens_per_s": tokens / min(later), "peak_bytes": max(r["peak"] for r in runs),
             "first_step_begins_s": statistics.median(r["first_step_begins_s"] for r in runs),
+            "cpu_s_per_step": statistics.median(r["cpu_s"] / len(r["step_s"]) for r in runs),
             "first_step_s": statistics.median(r["step_s"][0] for r in runs), "rounds": len(runs), "steps": len(runs[0]["step_s"])}
 
 
@@ -106,7 +115,7 @@ def main():
             config.mkdir()
             shutil.copy(config_of(name), config / "config.json")
             for precision in args.precision:
-                sides = {"imece": lambda: imece(args, name, precision, work / "data", work),
+                sides = {"imece": lambda: imece(args, name, precision, work / "data", work / "run", args.steps),
                          "torch eager": lambda: torch_side(args, config, precision, work / "data", False)}
                 if args.compile:
                     sides["torch compiled"] = lambda: torch_side(args, config, precision, work / "data", True)
@@ -116,11 +125,13 @@ def main():
                         log(f"{name} {precision}, round {r + 1} of {args.rounds}: {side}")
                         runs[side].append(start())
                 rows += [summary(side, name, precision, runs[side], tokens) for side in sides]
+                rows[-len(sides)]["first_step_begins_loaded_s"] = from_checkpoint(args, precision, work / "data", work)
     print(f"B {args.batch}, T {args.seq_len}, {args.threads} threads, {args.rounds} rounds of {args.steps} steps")
-    print(f"{'model':16} {'type':5} {'side':15} {'tokens/s':>9} {'best':>7} {'peak GB':>8} {'first step begins s':>20} {'its s':>6}")
+    print(f"{'model':16} {'type':5} {'side':15} {'tokens/s':>9} {'best':>7} {'peak GB':>8} {'cpu s':>7} {'first step s':>13} {'loaded':>7}")
     for r in rows:
+        loaded = f"{r['first_step_begins_loaded_s']:7.2f}" if "first_step_begins_loaded_s" in r else ""
         print(f"{r['model']:16} {r['precision']:5} {r['side']:15} {r['tokens_per_s']:9.1f} {r['best_tokens_per_s']:7.1f} "
-              f"{r['peak_bytes'] / 1e9:8.2f} {r['first_step_begins_s']:20.2f} {r['first_step_s']:6.2f}")
+              f"{r['peak_bytes'] / 1e9:8.2f} {r['cpu_s_per_step']:7.1f} {r['first_step_begins_s']:13.2f} {loaded:>7}")
     print(json.dumps({"bench": "peers", "batch": args.batch, "seq_len": args.seq_len, "threads": args.threads, "rows": rows}))
 
 

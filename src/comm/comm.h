@@ -35,6 +35,26 @@ im_status im_comm_threads_world_create(im_context *ctx, const im_comm_threads_co
 void im_comm_threads_world_destroy(im_comm_threads_world *w); /* after the communicators of all its ranks; NULL is allowed */
 im_status im_comm_threads_attach(im_comm_threads_world *w, im_device *d, int rank, im_comm **out) IM_MUST_CHECK;
 
+/* Ranks are the processes of an MPI job, one world a process. MPI is loaded from a plug-in, imece_openmpi.so or
+ * imece_mpich.so: the one of the launcher that started the job. */
+typedef struct im_comm_mpi_world im_comm_mpi_world;
+typedef struct im_comm_mpi_config {
+    const char *plugin;  /* path */
+    double deadline;     /* seconds that a rank waits for the others in one operation; 0: 300 */
+    int cores;           /* of this machine, shared by its ranks; 0: im_machine_cores(). With two for each rank, waits spin */
+    size_t piece, block; /* bytes of a message at most, and of a step of a sum (multiple of 64); 0: 1 GiB, 256 KiB */
+} im_comm_mpi_config;
+typedef struct im_comm_mpi_place {
+    int rank, size, local_rank, local_size; /* local: of this machine */
+    const char *library;                    /* "Open MPI v4.1.4"; lives as long as the world */
+} im_comm_mpi_place;
+im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cfg, im_comm_mpi_world **out) IM_MUST_CHECK;
+im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w);
+/* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
+ * with an error; when ranks do not come to it in time it ends the processes of the job. NULL is allowed. */
+void im_comm_mpi_world_destroy(im_comm_mpi_world *w);
+im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out) IM_MUST_CHECK;
+
 /* ---- decorators: they take `inner` over when they succeed; what is split off is decorated too ------ */
 
 /* Keeps the last 4,096 operations of a rank, all its groups together, in a mapped file (ring.h). Replaces the file. */

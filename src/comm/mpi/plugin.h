@@ -1,0 +1,45 @@
+/* plugin: the few MPI calls that the backend makes, as a table. plugin.c is compiled once with each MPI into a shared
+ * object of its own; nothing else sees mpi.h, so that the program runs without any MPI and with both.
+ *
+ * Calls return MPI's error code, 0 when all is well; explain tells it. One thread at a time may be in any of them (MPI's
+ * level SERIALIZED); start, finish and quit are called by the same thread.
+ */
+#ifndef IM_COMM_MPI_PLUGIN_H
+#define IM_COMM_MPI_PLUGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct im_mpi_state im_mpi_state; /* the plug-in's: its communicators */
+
+typedef struct im_mpi_start {
+    int rank, size, local_rank, local_size; /* local: of this machine */
+    int most_tag;
+    bool serialized;  /* false: the thread level was refused, and MPI is finalized again */
+    double trip;      /* seconds, the longest of all pairs of neighbours: there and back with 8 bytes */
+    double bandwidth; /* bytes a second, the least: of 256 KiB there and back */
+    char library[128];
+} im_mpi_start;
+
+typedef enum im_mpi_channel { IM_MPI_DATA, IM_MPI_CONTROL } im_mpi_channel; /* messages of the two never meet */
+
+typedef struct im_mpi_table {
+    size_t table_bytes;   /* of this struct, to find a plug-in of another build */
+    size_t request_bytes; /* a request is that many bytes, which may be moved */
+    int (*start)(im_mpi_state **state, im_mpi_start *out);
+    int (*finish)(im_mpi_state *s);        /* waits for all ranks */
+    void (*quit)(im_mpi_state *s, int code); /* ends the processes of all ranks */
+    void (*explain)(int error, char *text, size_t size);
+    /* nbytes up to INT_MAX. sync: done only when the other side has begun to receive */
+    int (*send)(im_mpi_state *s, im_mpi_channel c, const void *p, size_t nbytes, int to, int tag, bool sync, void *request);
+    int (*receive)(im_mpi_state *s, im_mpi_channel c, void *p, size_t nbytes, int from, int tag, void *request); /* from -1: anyone */
+    int (*barrier)(im_mpi_state *s, void *request);
+    int (*test)(int n, void *requests, bool *all); /* makes progress; a request that is over counts as done for ever */
+    int (*cancel)(void *request);                  /* of a receive; it is gone */
+} im_mpi_table;
+
+#define IM_MPI_PLUGIN_SYMBOL "im_mpi_plugin"
+typedef const im_mpi_table *(*im_mpi_plugin_fn)(void);
+const im_mpi_table *im_mpi_plugin(void);
+
+#endif

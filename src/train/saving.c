@@ -10,7 +10,7 @@ static void ended(im_train_run *r, im_status status)
     r->save_status = status;
     if (status == IM_OK) {
         r->saved_step = r->saving_step;
-        im_log(r->ctx, IM_LOG_DEBUG, "train", "saved %s/step-%" PRId64, r->checkpoints, r->saving_step);
+        im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 ": saved", r->saving_step);
         return;
     }
     snprintf(r->save_error, sizeof r->save_error, "%s", im_error_text(r->ctx));

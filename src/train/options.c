@@ -151,7 +151,7 @@ static im_status rule_eval_needs_valid(im_context *ctx, const im_train_options *
 static im_status rule_sequence_parallel(im_context *ctx, const im_train_options *o)
 {
     if (o->sequence_parallel && o->tp < 2)
-        return im_fail(ctx, IM_ERR_ARG, "sequence-parallel shares tokens out over tensor-parallel ranks; with tp 1 there is nobody to share with: tp 2 or more, or without it");
+        return im_fail(ctx, IM_ERR_ARG, "sequence-parallel shares tokens out over tensor-parallel ranks; with tp 1 there is nobody to share with: tp 2 or more, or --no-sequence-parallel");
     return IM_OK;
 }
 

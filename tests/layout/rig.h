@@ -22,6 +22,7 @@ typedef struct rig_result {
     int steps;
     double loss[RIG_STEPS], norm[RIG_STEPS], tokens[RIG_STEPS];
     double eval_loss;
+    int64_t updates;
     float **weight, **grad; /* [nparam]: logical tensors; gradients of the last step, of the sum over tokens */
     char error[512];        /* of the first rank that failed */
 } rig_result;
@@ -35,6 +36,7 @@ typedef struct rig_job {
     rig_result *out;
     im_comm_threads_world *world;
     pthread_mutex_t lock;
+    struct rig_hooks *hooks; /* NULL: none */
 } rig_job;
 
 typedef struct rig_rank {
@@ -42,6 +44,14 @@ typedef struct rig_rank {
     int rank;
     im_status status;
 } rig_rank;
+
+/* What a test does between the steps, on every rank. */
+typedef struct rig_hooks {
+    void *arg;
+    int first_step;
+    im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e);        /* sets the weights; NULL: rig_init */
+    im_status (*before)(rig_rank *me, im_context *ctx, im_engine *e, int i); /* step i, and after the last (i = steps) */
+} rig_hooks;
 
 /* Sample s of the run: ids by position, some targets not counted; the same whatever the layout. */
 static im_status rig_load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
@@ -112,10 +122,14 @@ static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *w
     im_status status = im_engine_open(ctx, &cfg, &e);
     if (status != IM_OK)
         return status;
-    status = rig_init(e, p);
+    const rig_hooks *h = j->hooks;
+    int first = h ? h->first_step : 0;
+    status = h && h->start ? h->start(me, ctx, e) : rig_init(e, p);
     for (int i = 0; status == IM_OK && i < j->steps; i++) {
-        im_op_now now = {.step = i, .sample0 = i * p->global_batch};
+        im_op_now now = {.step = first + i, .sample0 = (first + i) * p->global_batch};
         im_metrics m;
+        if (h && h->before)
+            IM_TRY_GOTO(h->before(me, ctx, e, i), engine);
         IM_TRY_GOTO(im_engine_set_hyper(e, 1e-3, 1.0), engine);
         IM_TRY_GOTO(im_engine_run(e, 0, &now, &src), engine);
         IM_TRY_GOTO(im_engine_metrics(e, &m), engine);
@@ -124,9 +138,12 @@ static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *w
             j->out->loss[i] = m.loss;
             j->out->norm[i] = m.grad_norm;
             j->out->tokens[i] = m.tokens;
+            j->out->updates = m.updates;
         }
         pthread_mutex_unlock(&j->lock);
     }
+    if (status == IM_OK && h && h->before)
+        status = h->before(me, ctx, e, j->steps);
     if (status == IM_OK && cfg.nwant == 2) {
         im_op_now now = {.step = j->steps, .sample0 = 1000};
         im_metrics m;
@@ -187,9 +204,9 @@ static float **rig_tensors(const im_model *m)
     return t;
 }
 
-static im_status rig_train(const im_plan *p, int steps, bool deferred, im_kernels kernels, rig_result *out)
+static im_status rig_train_with(const im_plan *p, int steps, bool deferred, im_kernels kernels, rig_hooks *hooks, rig_result *out)
 {
-    rig_job j = {.plan = p, .steps = steps, .deferred = deferred, .kernels = kernels, .eval_batch = 3, .out = out};
+    rig_job j = {.plan = p, .steps = steps, .deferred = deferred, .kernels = kernels, .eval_batch = 3, .out = out, .hooks = hooks};
     rig_rank ranks[RIG_RANKS];
     pthread_t threads[RIG_RANKS];
     int n = im_mesh_size(&p->mesh);
@@ -217,6 +234,11 @@ static im_status rig_train(const im_plan *p, int steps, bool deferred, im_kernel
     return status;
 }
 
+static inline im_status rig_train(const im_plan *p, int steps, bool deferred, im_kernels kernels, rig_result *out)
+{
+    return rig_train_with(p, steps, deferred, kernels, NULL, out);
+}
+
 static void rig_free(const im_model *m, rig_result *r)
 {
     for (size_t i = 0; i < m->nparam; i++) {
@@ -228,7 +250,7 @@ static void rig_free(const im_model *m, rig_result *r)
 }
 
 /* |a - b| / |b| of a tensor; where b is all but zero (a key bias' gradient) |a - b| against `floor`. */
-static double rig_distance(const float *a, const float *b, size_t n, double floor)
+static inline double rig_distance(const float *a, const float *b, size_t n, double floor)
 {
     double d = 0, s = 0;
     for (size_t i = 0; i < n; i++) {

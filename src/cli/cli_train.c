@@ -1,5 +1,5 @@
 /* imece train: options in, a run directory out. */
-#include "cli/cli.h"
+#include "cli/launch.h"
 #include "train/train.h"
 
 typedef struct terminal {
@@ -49,9 +49,25 @@ static int run_train(im_cli *cli, int argc, char **argv)
     if (status != IM_OK)
         return im_cli_exit(cli, status);
     im_cli_catch_signals();
+    im_comm_mpi_world *mpi;
+    status = im_cli_join_job(cli, &mpi);
+    if (status != IM_OK)
+        return im_cli_exit(cli, status);
     terminal t = {.cli = cli, .json = o.json};
-    im_train_env env = {.arg = &t, .text = show, .stop = stop, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start};
-    return im_cli_exit(cli, im_train_execute(cli->ctx, &o, &env));
+    im_train_env env = {.arg = &t, .text = show, .stop = stop, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start, .mpi = mpi};
+    bool quiet = mpi && im_comm_mpi_where(mpi).rank > 0;
+    if (quiet) { /* rank 0 speaks for all */
+        env.text = NULL;
+        env.stop = NULL;
+        env.measure_rate = false;
+        im_context_copy_log(cli->ctx, cli->ctx, IM_LOG_ERROR);
+    }
+    status = im_train_execute(cli->ctx, &o, &env);
+    if (quiet && status != IM_ERR_TIMEOUT) /* rank 0 tells it, unless that is who does not answer */
+        im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
+    int code = im_cli_exit(cli, status);
+    im_comm_mpi_world_destroy(mpi);
+    return code;
 }
 
 const im_cli_command im_cli_train_command = {

@@ -53,6 +53,8 @@ im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w);
 /* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
  * with an error; when ranks do not come to it in time it ends the processes of the job. NULL is allowed. */
 void im_comm_mpi_world_destroy(im_comm_mpi_world *w);
+/* As im_comm_abort, when there may be no communicator yet. */
+void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason);
 im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out) IM_MUST_CHECK;
 
 /* ---- decorators: they take `inner` over when they succeed; what is split off is decorated too ------ */

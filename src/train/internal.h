@@ -10,7 +10,7 @@ typedef struct im_train_team im_train_team;
 
 typedef struct im_train_run {
     im_context *ctx;
-    int rank, ranks;
+    int rank, ranks, ranks_here; /* here: on this machine */
     im_train_team *team;       /* NULL: alone */
     im_train_options o;        /* global_batch and out resolved */
     const im_train_env *env;
@@ -26,6 +26,7 @@ typedef struct im_train_run {
     im_memory predicted;       /* of the rank that needs most */
     int heaviest;              /* that rank */
     size_t predicted_all;      /* bytes of all ranks */
+    size_t predicted_here;     /* of those of this process */
 
     im_device *device;
     im_comm *world;
@@ -83,6 +84,11 @@ im_status im_train_team_start(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_team_end(im_train_run *r, im_status status) IM_MUST_CHECK;
 /* All ranks, after the engine is open: the directory that rank 0 made. */
 im_status im_train_share_dir(im_train_run *r) IM_MUST_CHECK;
+
+/* ---- processes.c: ranks as processes of an MPI job, env->mpi */
+im_status im_train_processes_join(im_train_run *r) IM_MUST_CHECK;  /* first of all: r->rank; threads: nothing */
+im_status im_train_processes_start(im_train_run *r) IM_MUST_CHECK; /* after setup: device and world; all ranks planned the same run */
+void im_train_processes_end(im_train_run *r, im_status status);    /* tells the others of an error of this rank */
 
 /* ---- rundir.c */
 /* Before setup: the checkpoint to go on from, the model's directory. */

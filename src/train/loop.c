@@ -64,7 +64,7 @@ static void measure_machine(im_train_run *r)
 {
     if (!r->env->measure_rate || r->rate != 0)
         return;
-    int cores = im_machine_cores(), threads = r->ranks * r->plan.threads;
+    int cores = im_machine_cores(), threads = r->ranks_here * r->plan.threads;
     if (r->ranks > 1 && threads > cores)
         threads = cores;
 #ifdef IM_HAVE_DNNL
@@ -91,7 +91,7 @@ static void tell_step(im_train_run *r, const im_metrics *m, double lr, double se
     double tokens = (double)(r->o.global_batch * r->o.seq_len);
     im_observe_step s = {.step = r->meta.step + 1, .tokens = r->meta.tokens + r->o.global_batch * r->o.seq_len, .loss = m->loss, .grad_norm = m->grad_norm, .lr = lr, .step_s = seconds,
                          .tokens_per_s = tokens / seconds, .mfu = flops_share(r, tokens / seconds), .rss_bytes = im_process_rss(),
-                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted_all, .finite = m->finite};
+                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted_here, .finite = m->finite};
     if (r->metrics && im_observe_put_step(r->metrics, &s) != IM_OK) {
         if (!r->metrics_failed)
             im_train_say(r, IM_TRAIN_TEXT_EVENT, "metrics are not complete: %s", im_error_text(r->ctx));

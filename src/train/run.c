@@ -32,7 +32,7 @@ static void sum_up(im_train_run *r)
     s->seconds = im_clock_now() - r->loop_began;
     s->tokens_per_s = r->work_seconds > 0 ? (double)s->tokens / r->work_seconds : 0;
     s->mfu = r->rate > 0 ? im_model_flops_per_token(r->model, r->o.seq_len) * s->tokens_per_s / r->rate : -1;
-    s->mem_predicted = r->predicted_all;
+    s->mem_predicted = r->predicted_here;
     s->mem_peak = im_process_rss_peak();
     s->run = r->o.out;
     if (r->saved_step >= 0) {
@@ -58,6 +58,7 @@ static void show_plan(im_train_run *r)
 
 static im_status prepare(im_train_run *r)
 {
+    IM_TRY(im_train_processes_join(r));
     if (r->o.resume)
         IM_TRY(im_train_find_resume(r));
     IM_TRY(im_train_setup(r));
@@ -70,13 +71,14 @@ static im_status prepare(im_train_run *r)
     IM_TRY(im_train_load_state(r, r->from[0] ? r->from : NULL));
     if (r->from[0])
         IM_TRY(im_train_check_resume(r));
-    IM_TRY(im_train_make_dir(r));
+    if (!r->rank)
+        IM_TRY(im_train_make_dir(r));
     IM_TRY(im_train_share_dir(r));
     show_plan(r);
     r->first_step = r->meta.step;
     r->saved_step = r->from[0] ? r->meta.step : -1;
     r->elapsed_before = r->meta.elapsed_s;
-    if (r->o.trace) {
+    if (r->o.trace && !r->rank) {
         IM_TRY(im_observe_trace_create(r->ctx, (size_t)1 << 17, &r->trace));
         im_device_on_span(r->device, im_observe_trace_span, r->trace);
     }
@@ -106,6 +108,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     im_train_run *r = memory;
     r->ctx = ctx;
     r->ranks = (int)(o->tp * o->dp * o->pp);
+    r->ranks_here = env->mpi ? im_comm_mpi_where(env->mpi).local_size : r->ranks;
     r->o = *o;
     r->env = &with_clock;
     r->log_fd = -1;
@@ -116,6 +119,8 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         status = prepare(r);
     if (status == IM_OK && !r->o.dry_run)
         status = train(r);
+    if (env->mpi)
+        im_train_processes_end(r, status);
     status = im_train_team_end(r, status);
     im_train_teardown(r);
     free(r);

@@ -41,15 +41,17 @@ static im_status predict(im_train_run *r)
         im_memory m;
         IM_TRY(im_engine_predict(r->ctx, &r->plan, i, r->want, r->nwant, &m));
         r->predicted_all += m.total;
+        r->predicted_here += !r->env->mpi || i == r->rank ? m.total : 0;
         if (i && m.total <= r->predicted.total)
             continue;
         r->predicted = m;
         r->heaviest = i;
     }
     char need[32], have[32];
-    if (r->ranks > 1 && r->predicted_all > im_machine_memory())
-        return im_fail(r->ctx, IM_ERR_NOMEM, "the plan's %d ranks need %s together, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
-                       r->ranks, im_format_bytes(need, sizeof need, (double)r->predicted_all), im_format_bytes(have, sizeof have, (double)im_machine_memory()));
+    double here = (double)r->predicted_all / r->ranks * r->ranks_here;
+    if (r->ranks > 1 && here > (double)im_machine_memory())
+        return im_fail(r->ctx, IM_ERR_NOMEM, "%d ranks of the plan need %s together, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
+                       r->ranks_here, im_format_bytes(need, sizeof need, here), im_format_bytes(have, sizeof have, (double)im_machine_memory()));
     return IM_OK;
 }
 
@@ -73,7 +75,7 @@ static im_status make_plan(im_train_run *r)
     p->zero = (int)r->o.zero;
     p->sequence_parallel = r->o.sequence_parallel;
     p->recompute = (im_recompute)r->o.recompute;
-    p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks ? cores / r->ranks : 1;
+    p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
     IM_TRY(im_plan_validate(r->ctx, p));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
     if (r->valid)

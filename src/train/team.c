@@ -156,6 +156,8 @@ static im_status make_team(im_train_run *r)
 
 im_status im_train_team_start(im_train_run *r)
 {
+    if (r->env->mpi)
+        return im_train_processes_start(r);
     if (r->ranks == 1) {
         IM_TRY(im_train_open_device(r));
         return im_comm_self(r->device, &r->world);

@@ -11,6 +11,7 @@
 
 #include "base/option.h"
 #include "checkpoint/checkpoint.h"
+#include "comm/comm.h"
 #include "data/data.h"
 #include "observe/observe.h"
 
@@ -117,6 +118,7 @@ struct im_train_env {
     bool measure_rate;                  /* measure the machine's matmul rate after the first step, for MFU */
     const char *models_dir;             /* of named shapes; NULL: none */
     double began;                       /* im_clock_now() when the command began; 0: now */
+    im_comm_mpi_world *mpi;             /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */

@@ -239,6 +239,11 @@ void im_comm_mpi_world_destroy(im_comm_mpi_world *w)
         world_free(w);
 }
 
+void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason)
+{
+    im_mpi_kill(w, "failed", reason, NULL, NULL);
+}
+
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w)
 {
     return (im_comm_mpi_place){.rank = w->at.rank, .size = w->at.size, .local_rank = w->at.local_rank, .local_size = w->at.local_size, .library = w->at.library};

@@ -38,6 +38,8 @@ static void begin(void *arg, const im_train_verify_report *r)
             r->global_batch, r->seq_len, r->tolerance);
     fprintf(to, "one rank: loss %.6f, gradient norm %.6g in the first step; memory %s predicted, %s measured; %.1f s\n", r->loss, r->grad_norm,
             im_format_bytes(a, sizeof a, (double)r->reference.predicted), im_format_bytes(b, sizeof b, (double)r->reference.measured), r->reference.seconds);
+    fprintf(to, "one rank again, its weights rounded once more: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
+            r->rounded.loss, r->rounded.norm, r->rounded.gradient, r->rounded.param);
     for (size_t i = 0; i < r->set->nrefused; i++) {
         const im_train_verify_refusal *x = &r->set->refused[i];
         fprintf(to, "refused: %s", x->first);
@@ -112,7 +114,12 @@ static void print_json(const im_train_verify_report *r)
     number_member(&s, "tolerance", r->tolerance);
     number_member(&s, "loss", r->loss);
     number_member(&s, "grad_norm", r->grad_norm);
-    im_str_append(&s, ", \"layouts\": [");
+    im_str_append(&s, ", \"rounding\": {\"parameter\": ");
+    im_str_json_string(&s, r->rounded.param, strlen(r->rounded.param));
+    number_member(&s, "loss", r->rounded.loss);
+    number_member(&s, "grad_norm", r->rounded.norm);
+    number_member(&s, "gradient", r->rounded.gradient);
+    im_str_append(&s, "}, \"layouts\": [");
     for (size_t i = 0; i < r->nrow; i++) {
         im_str_append(&s, i ? ", " : "");
         row_json(&s, &r->row[i]);

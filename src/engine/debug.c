@@ -97,8 +97,8 @@ static im_status stale(im_engine *e, const im_bound *x, const im_step *s, im_que
 im_status im_engine_faulty_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
 {
     im_engine_fault f = e->debug->fault;
-    int n = im_comm_size(e->group[x->op->group][x->op->queue]);
-    if (n < 2 || !fits(f, x->op) || ++e->fault.seen != e->debug->at)
+    int n = fits(f, x->op) ? im_comm_size(e->group[x->op->group][x->op->queue]) : 0; /* RELEASE and SNAPSHOT have no communicator */
+    if (n < 2 || ++e->fault.seen != e->debug->at)
         return im_engine_collective(e, x, s, q);
     switch (f) {
     case IM_ENGINE_MISSING: return IM_OK;

@@ -22,7 +22,7 @@ const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS] = {
     {"seed", IM_OPT_INT, "1", 0, 9e18, NULL, "Seed of drawn weights, drawn ids and dropout.", "N", AT(seed), 0, false, NULL},
     {"tolerance", IM_OPT_REAL, "1e-5", 1e-12, 1, NULL, "Largest relative difference that counts as the same.", "X", AT(tolerance), 0, false, NULL},
     {"dropout", IM_OPT_REAL, "-1", -1, 0.99, NULL, "Dropout probability (-1: as the model's config says).", "P", AT(dropout), 0, false, NULL},
-    {"lr", IM_OPT_REAL, "1e-4", 0, 1e6, NULL, "Learning rate of the steps.", "LR", AT(lr), 0, false, NULL},
+    {"lr", IM_OPT_REAL, "3e-4", 0, 1e6, NULL, "Learning rate of the steps.", "LR", AT(lr), 0, false, NULL},
     {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels.", "WHICH", AT(kernels), 0, false, NULL},
     {"break", IM_OPT_STRING, NULL, 0, 0, NULL, "For tests: scale, missing, doubled, group, stale, and @K: the K-th collective of a step that it fits.", "KIND", AT(fault), 0, true, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the report as JSON on standard output.", NULL, AT(json), 0, false, NULL},
@@ -186,20 +186,59 @@ static im_status predict(im_verify_state *v, const im_plan *p, im_train_verify_r
 static void judge(im_train_verify_job *j, im_train_verify_row *row)
 {
     const im_model *m = j->plan->model;
+    bool over = j->loss_step >= 0 || j->norm_step >= 0;
     row->loss = j->loss;
     row->norm = j->norm;
     for (size_t q = 0; q < m->nparam; q++) {
         double d = im_train_verify_distance(j, q);
+        over = over || !(d <= im_train_verify_limit(j->tolerance, j->reference->gradient_rounding[q]));
         if (d > row->gradient) {
             row->gradient = d;
             row->param = m->param[q].name;
             row->index = j->tensor[q].index;
         }
     }
-    if (row->loss <= j->tolerance && row->norm <= j->tolerance && row->gradient <= j->tolerance)
+    if (!over) {
+        bool same = row->loss <= j->tolerance && row->norm <= j->tolerance && row->gradient <= j->tolerance;
+        row->verdict = same ? IM_TRAIN_VERIFY_SAME : IM_TRAIN_VERIFY_ROUNDING;
         return;
+    }
     row->verdict = IM_TRAIN_VERIFY_DIFFERS;
     im_train_verify_blame(j, row, row->first, sizeof row->first);
+}
+
+/* What a parameter does in its unit: the same in all blocks. */
+static int slot_of(const im_model *m, size_t q)
+{
+    for (size_t u = 0; u < m->nunit; u++)
+        for (int s = 0; s < IM_SLOT_COUNT; s++)
+            if (m->unit[u].param[s] == (int32_t)q)
+                return (int)m->unit[u].type * IM_SLOT_COUNT + s;
+    return -1;
+}
+
+/* The rounding's effect on each gradient: the largest of the same parameter in any block, for one may be small by chance. */
+static void note_rounding(im_verify_state *v, im_train_verify_job *j, im_train_verify_row *row)
+{
+    const im_model *m = v->model;
+    double worst[IM_UNIT_TYPE_COUNT * IM_SLOT_COUNT] = {0};
+    for (size_t q = 0; q < m->nparam; q++) {
+        double d = im_train_verify_distance(j, q);
+        int s = slot_of(m, q);
+        if (s >= 0 && d > worst[s])
+            worst[s] = d;
+        if (d > row->gradient) {
+            row->gradient = d;
+            row->param = m->param[q].name;
+            row->index = j->tensor[q].index;
+        }
+    }
+    for (size_t q = 0; q < m->nparam; q++)
+        v->reference.gradient_rounding[q] = slot_of(m, q) < 0 ? 0 : worst[slot_of(m, q)];
+    row->loss = v->reference.loss_rounding[v->o->steps - 1];
+    row->norm = v->reference.norm_rounding[v->o->steps - 1];
+    v->reference.rounded = j->trace[0];
+    j->trace[0] = (im_train_verify_trace){0};
 }
 
 static void fail_row(im_train_verify_row *row, const char *error)
@@ -223,6 +262,8 @@ static im_status run_job(im_verify_state *v, im_train_verify_job *j, im_train_ve
     row->measured = j->resident > before ? j->resident - before : 0;
     if (j->status != IM_OK)
         fail_row(row, j->error);
+    else if (j->rounded)
+        note_rounding(v, j, row);
     else if (!j->first)
         judge(j, row);
     if (j->first) { /* what the layouts are compared with */
@@ -237,7 +278,7 @@ arrays:
     return status;
 }
 
-static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l, bool first, im_train_verify_row *row)
+static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l, bool first, bool rounded, im_train_verify_row *row)
 {
     im_plan p = im_train_verify_plan(&v->base, l);
     double t0 = im_clock_now();
@@ -248,11 +289,11 @@ static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l,
     im_status status = predict(v, &p, row);
     if (status == IM_OK) {
         im_train_verify_job j = {.plan = &p, .steps = v->o->steps, .lr = v->o->lr, .kernels = (im_kernels)v->o->kernels, .batch = &v->batch, .weight = v->weight,
-                                 .reference = &v->reference, .first = first, .fault = first ? IM_ENGINE_SOUND : v->fault, .fault_at = v->fault_at,
+                                 .reference = &v->reference, .first = first, .rounded = rounded, .fault = first || rounded ? IM_ENGINE_SOUND : v->fault, .fault_at = v->fault_at,
                                  .tolerance = v->o->tolerance};
         status = run_job(v, &j, row);
     }
-    if (status != IM_OK && !first) { /* of this layout; the others go on */
+    if (status != IM_OK && !first && !rounded) { /* of this layout; the others go on */
         fail_row(row, im_error_text(v->ctx));
         im_error_clear(v->ctx);
         status = IM_OK;
@@ -269,7 +310,9 @@ static im_status run_reference(im_verify_state *v)
     void *norms;
     IM_TRY(im_alloc(v->ctx, v->model->nparam, sizeof(double), &norms));
     v->reference.gradient_norm = norms;
-    IM_TRY(run_layout(v, &one, true, &v->report.reference));
+    IM_TRY(im_alloc(v->ctx, v->model->nparam, sizeof(double), &norms));
+    v->reference.gradient_rounding = norms;
+    IM_TRY(run_layout(v, &one, true, false, &v->report.reference));
     if (v->report.reference.verdict == IM_TRAIN_VERIFY_FAILED)
         return im_fail(v->ctx, IM_ERR_CHECK, "one rank failed: %s", v->report.reference.first);
     for (int64_t i = 0; i < v->o->steps; i++)
@@ -284,7 +327,9 @@ static im_status run_reference(im_verify_state *v)
     }
     v->report.loss = v->reference.loss[0];
     v->report.grad_norm = v->reference.norm[0];
-    return IM_OK;
+    progress(v, "one rank again, weights rounded once more");
+    IM_TRY(run_layout(v, &one, false, true, &v->report.rounded));
+    return v->report.rounded.verdict == IM_TRAIN_VERIFY_FAILED ? im_fail(v->ctx, IM_ERR_CHECK, "one rank failed: %s", v->report.rounded.first) : IM_OK;
 }
 
 static void tell_left(const im_verify_state *v, size_t i, double t0)
@@ -307,9 +352,9 @@ static im_status run_all(im_verify_state *v)
         if (stopped(v))
             return im_fail(v->ctx, IM_ERR_STOPPED, "stopped after %zu of %zu layouts", i, v->set.n);
         tell_left(v, i, t0);
-        IM_TRY(run_layout(v, &v->set.layout[i], false, &v->row[i]));
+        IM_TRY(run_layout(v, &v->set.layout[i], false, false, &v->row[i]));
         v->report.nrow = i + 1;
-        v->report.wrong += v->row[i].verdict != IM_TRAIN_VERIFY_SAME;
+        v->report.wrong += v->row[i].verdict >= IM_TRAIN_VERIFY_DIFFERS;
         v->report.seconds = im_clock_now() - v->began;
         if (v->env->row)
             v->env->row(v->env->arg, &v->report, &v->row[i]);
@@ -356,7 +401,9 @@ state:
         free_tensors(&v, v.reference.gradient);
     }
     free(v.reference.gradient_norm);
+    free(v.reference.gradient_rounding);
     im_train_verify_trace_free(&v.reference.trace);
+    im_train_verify_trace_free(&v.reference.rounded);
     im_train_verify_set_free(&v.set);
     free(v.row);
     im_tokens_close(v.data);

@@ -25,15 +25,6 @@ void im_train_verify_trace_free(im_train_verify_trace *t);
 /* im_engine_debug.edge; arg: a trace */
 im_status im_train_verify_edge(void *arg, const im_engine_edge *x) IM_MUST_CHECK;
 
-typedef struct im_train_verify_place {
-    bool found;
-    int verb, unit, mb;
-    int64_t step;
-    double difference;
-} im_train_verify_place;
-/* The first instruction whose edge is further than `tolerance` from the reference's, by steps, micro-batches and units. */
-im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_trace *reference, const im_train_verify_trace *rank, int nrank, double tolerance);
-
 /* ---- one layout --------------------------------------------------------------------------------------------------- */
 
 enum { IM_TRAIN_VERIFY_MAX_STEPS = 64, IM_TRAIN_VERIFY_PATH = 4096 };
@@ -51,7 +42,20 @@ typedef struct im_train_verify_reference {
     float **gradient;        /* [nparam] logical tensors, of the first step's sum over tokens */
     double *gradient_norm;   /* [nparam] */
     im_train_verify_trace trace;
+    /* what one rounding of the weights changes, of one rank too: [nparam]; up to each step; edges */
+    double *gradient_rounding, loss_rounding[IM_TRAIN_VERIFY_MAX_STEPS], norm_rounding[IM_TRAIN_VERIFY_MAX_STEPS];
+    im_train_verify_trace rounded;
 } im_train_verify_reference;
+
+typedef struct im_train_verify_place {
+    bool found;
+    int verb, unit, mb;
+    int64_t step;
+    double difference;
+} im_train_verify_place;
+/* The first instruction whose edge is further from the reference's than the limit, by steps, micro-batches and units. A digest is an estimate: the
+ * tolerance counts twice. */
+im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_reference *reference, const im_train_verify_trace *rank, int nrank, double tolerance);
 
 /* Of one parameter's gradient, all owned elements. */
 typedef struct im_train_verify_tensor {
@@ -70,11 +74,12 @@ typedef struct im_train_verify_job {
     float *const *weight;                 /* [nparam] logical tensors, shared by all ranks of all layouts */
     im_train_verify_reference *reference; /* compared with; `first`: written */
     bool first;
+    bool rounded;                         /* weights are rounded once more: what comes out is noted in the reference */
     im_engine_fault fault;
     uint64_t fault_at;
     /* out */
     double loss, norm;                    /* largest relative differences, of any rank */
-    int64_t loss_step, norm_step;         /* the first over the tolerance; -1: none */
+    int64_t loss_step, norm_step;         /* the first over the limit; -1: none */
     double tolerance;
     im_train_verify_tensor *tensor;       /* [nparam] */
     im_train_verify_trace *trace;         /* [ranks] */
@@ -91,5 +96,7 @@ im_status im_train_verify_run(im_context *ctx, im_train_verify_job *j) IM_MUST_C
 void im_train_verify_blame(const im_train_verify_job *j, const im_train_verify_row *row, char *buf, size_t size);
 /* |a - b| / |b| of a parameter's first gradient. */
 double im_train_verify_distance(const im_train_verify_job *j, size_t param);
+/* The tolerance, or ten times what a rounding changes. */
+double im_train_verify_limit(double tolerance, double rounding);
 
 #endif

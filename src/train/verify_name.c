@@ -7,7 +7,7 @@
 
 const char *im_train_verify_verdict_name(im_train_verify_verdict v)
 {
-    static const char *const names[] = {"same", "differs", "failed"};
+    static const char *const names[] = {"same", "rounding", "differs", "failed"};
     return names[v];
 }
 
@@ -45,14 +45,19 @@ double im_train_verify_distance(const im_train_verify_job *j, size_t q)
     return d < INFINITY ? d : INFINITY;
 }
 
-/* The parameter over the tolerance whose unit's backward comes first; -1: none. */
+double im_train_verify_limit(double tolerance, double rounding)
+{
+    return rounding < INFINITY && 10 * rounding > tolerance ? 10 * rounding : tolerance;
+}
+
+/* The parameter over its limit whose unit's backward comes first; -1: none. */
 static int first_gradient(const im_train_verify_job *j)
 {
     const im_model *m = j->plan->model;
     int found = -1, unit = -1;
     for (size_t q = 0; q < m->nparam; q++) {
         int u = unit_of_bucket(m, m->param[q].bucket);
-        if (u > unit && !(im_train_verify_distance(j, q) <= j->tolerance)) {
+        if (u > unit && !(im_train_verify_distance(j, q) <= im_train_verify_limit(j->tolerance, j->reference->gradient_rounding[q]))) {
             found = (int)q;
             unit = u;
         }
@@ -80,22 +85,20 @@ void im_train_verify_blame(const im_train_verify_job *j, const im_train_verify_r
 {
     const im_model *m = j->plan->model;
     char unit[32];
-    /* a digest is an estimate: twice the tolerance leaves it room */
-    im_train_verify_place at = im_train_verify_first(j->plan, &j->reference->trace, j->trace, row->ranks, 2 * j->tolerance);
+    im_train_verify_place at = im_train_verify_first(j->plan, j->reference, j->trace, row->ranks, j->tolerance);
     int q = first_gradient(j);
-    if (at.found && (at.step == 0 || q < 0)) {
+    if (at.found && at.step == 0) {
         blame_edge(j, &at, buf, size);
-        return;
-    }
-    if (q >= 0) {
+    } else if (q >= 0) {
         int bucket = m->param[q].bucket, u = unit_of_bucket(m, bucket);
         bool summed = j->tensor[q].sum != 0;
         unit_text(m, u, unit, sizeof unit);
         snprintf(buf, size, "%s %d (%s), %s", summed ? "REDUCE" : u + 1 == (int)m->nunit ? "LOSS" : "BACKWARD", summed ? bucket : u, unit, m->param[q].name);
-        return;
-    }
-    if (j->norm_step >= 0 && (j->loss_step < 0 || j->norm_step < j->loss_step))
-        snprintf(buf, size, "CLIP (the gradient norm), step %" PRId64, j->norm_step + 1);
-    else
+    } else if (j->loss_step >= 0 && (!at.found || j->loss_step < at.step) && (j->norm_step < 0 || j->loss_step <= j->norm_step)) {
         snprintf(buf, size, "COUNT (the loss), step %" PRId64, j->loss_step + 1);
+    } else if (j->norm_step >= 0 && (!at.found || j->norm_step < at.step)) {
+        snprintf(buf, size, "CLIP (the gradient norm), step %" PRId64, j->norm_step + 1);
+    } else {
+        blame_edge(j, &at, buf, size);
+    }
 }

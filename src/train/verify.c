@@ -260,13 +260,15 @@ static im_status run_job(im_verify_state *v, im_train_verify_job *j, im_train_ve
     size_t before = im_process_rss();
     IM_TRY_GOTO(im_train_verify_run(v->ctx, j), arrays);
     row->measured = j->resident > before ? j->resident - before : 0;
-    if (j->status != IM_OK)
+    if (j->status != IM_OK && (j->first || j->rounded))
+        status = im_fail(v->ctx, j->status, "one rank failed: %s", j->error);
+    else if (j->status != IM_OK)
         fail_row(row, j->error);
     else if (j->rounded)
         note_rounding(v, j, row);
     else if (!j->first)
         judge(j, row);
-    if (j->first) { /* what the layouts are compared with */
+    if (j->first && status == IM_OK) { /* what the layouts are compared with */
         v->reference.trace = j->trace[0];
         j->trace[0] = (im_train_verify_trace){0};
     }
@@ -313,8 +315,6 @@ static im_status run_reference(im_verify_state *v)
     IM_TRY(im_alloc(v->ctx, v->model->nparam, sizeof(double), &norms));
     v->reference.gradient_rounding = norms;
     IM_TRY(run_layout(v, &one, true, false, &v->report.reference));
-    if (v->report.reference.verdict == IM_TRAIN_VERIFY_FAILED)
-        return im_fail(v->ctx, IM_ERR_CHECK, "one rank failed: %s", v->report.reference.first);
     for (int64_t i = 0; i < v->o->steps; i++)
         if (!isfinite(v->reference.loss[i]) || !isfinite(v->reference.norm[i]))
             return im_fail(v->ctx, IM_ERR_NONFINITE, "one rank: loss %g, gradient norm %g in step %" PRId64 ": nothing to compare with; a smaller --lr?",
@@ -328,8 +328,7 @@ static im_status run_reference(im_verify_state *v)
     v->report.loss = v->reference.loss[0];
     v->report.grad_norm = v->reference.norm[0];
     progress(v, "one rank again, weights rounded once more");
-    IM_TRY(run_layout(v, &one, false, true, &v->report.rounded));
-    return v->report.rounded.verdict == IM_TRAIN_VERIFY_FAILED ? im_fail(v->ctx, IM_ERR_CHECK, "one rank failed: %s", v->report.rounded.first) : IM_OK;
+    return run_layout(v, &one, false, true, &v->report.rounded);
 }
 
 static void tell_left(const im_verify_state *v, size_t i, double t0)

@@ -74,6 +74,7 @@ const im_device_config *im_device_config_of(const im_device *d); /* threads reso
 /* Reserves the arena of a class: zeroed pages, 64-byte aligned (4096). Once per class; nbytes 0 is fine. */
 im_status im_device_reserve(im_device *d, im_class c, size_t nbytes) IM_MUST_CHECK;
 size_t im_device_reserved(const im_device *d, im_class c);
+size_t im_device_touched(const im_device *d, im_class c); /* bytes of its pages that lie in memory */
 void im_device_release(im_device *d, im_class c); /* after im_device_sync; the class may be reserved again */
 
 im_queue *im_device_queue(im_device *d, unsigned id); /* made at first use; NULL when it cannot be */

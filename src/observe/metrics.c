@@ -62,7 +62,7 @@ void im_observe_summary_json(const im_observe_summary *s, im_str *out)
     real(out, "last_bits_per_byte", s->last_bits, s->have_valid && s->last_bits >= 0);
     real(out, "tokens_per_s", s->tokens_per_s, true);
     real(out, "mfu", s->mfu, s->mfu >= 0);
-    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak);
+    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"mem_start_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak, s->mem_start);
     im_str_json_string(out, s->run, strlen(s->run));
     im_str_append(out, ", \"checkpoint\": ");
     if (s->checkpoint)
@@ -146,6 +146,24 @@ im_status im_observe_put_event(im_observe_file *f, int64_t step, const char *nam
         im_str_append(&line, ", \"text\": ");
         im_str_json_string(&line, text, strlen(text));
     }
+    im_str_append(&line, "}");
+    return put_line(f, &line);
+}
+
+static void put_classes(im_str *line, const char *key, const char *const *name, const double *nbytes, int n)
+{
+    im_str_printf(line, ", \"%s\": {", key);
+    for (int i = 0; i < n; i++)
+        im_str_printf(line, "%s\"%s\": %.0f", i ? ", " : "", name[i], nbytes[i]);
+    im_str_append(line, "}");
+}
+
+im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured, int n)
+{
+    im_str line = {0};
+    im_str_printf(&line, "{\"step\": %" PRId64 ", \"event\": \"memory\", \"rank\": %d", step, rank);
+    put_classes(&line, "predicted", name, predicted, n);
+    put_classes(&line, "measured", name, measured, n);
     im_str_append(&line, "}");
     return put_line(f, &line);
 }

@@ -76,7 +76,17 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     if (s->mfu >= 0)
         im_str_printf(out, ", MFU %.0f %%", 100 * s->mfu);
     im_str_printf(out, "\nmemory      predicted %s, ", im_format_bytes(a, sizeof a, (double)s->mem_predicted));
-    im_str_printf(out, "measured peak %s\n", im_format_bytes(b, sizeof b, (double)s->mem_peak));
+    im_str_printf(out, "measured peak %s", im_format_bytes(b, sizeof b, (double)s->mem_peak));
+    if (s->mem_start)
+        im_str_printf(out, ", %s of it before the run began", im_format_bytes(b, sizeof b, (double)s->mem_start));
+    im_str_append(out, "\n");
+    if (s->nrank_memory > 0)
+        im_str_printf(out, "            rank %d, predicted and touched: ", s->memory_rank);
+    for (int i = 0; i < s->nrank_memory; i++)
+        im_str_printf(out, "%s%s %s %s", i ? ", " : "", s->memory[i].name, im_format_bytes(a, sizeof a, (double)s->memory[i].predicted),
+                      im_format_bytes(b, sizeof b, (double)s->memory[i].measured));
+    if (s->nrank_memory > 0)
+        im_str_append(out, "\n");
     im_str_printf(out, "run         %s\n", s->run);
     if (s->checkpoint)
         im_str_printf(out, "checkpoint  %s\n", s->checkpoint);

@@ -104,6 +104,9 @@ im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK;       /* waits; the 
 /* ---- nonfinite.c */
 im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
 
+/* ---- memory.c */
+im_status im_train_measure_memory(im_train_run *r) IM_MUST_CHECK;  /* all ranks: into the summary and metrics.jsonl */
+
 /* ---- loop.c */
 im_status im_train_loop(im_train_run *r) IM_MUST_CHECK;
 double im_train_elapsed(const im_train_run *r);

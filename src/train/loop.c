@@ -208,6 +208,7 @@ static im_status look(im_train_run *r)
 static im_status stopped(im_train_run *r)
 {
     IM_TRY(im_train_save_begin(r));
+    IM_TRY(im_train_measure_memory(r));
     IM_TRY(im_train_save_end(r));
     r->agreed = true;
     return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step, r->o.out);
@@ -246,5 +247,6 @@ im_status im_train_loop(im_train_run *r)
     IM_TRY(im_train_save_begin(r));
     if (r->valid && r->eval_step != r->meta.step)
         IM_TRY(evaluate_or_stop(r));
+    IM_TRY(im_train_measure_memory(r));
     return im_train_save_end(r);
 }

@@ -112,6 +112,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     r->o = *o;
     r->env = &with_clock;
     r->log_fd = -1;
+    r->summary.mem_start = im_process_rss();
     r->saving_step = r->saved_step = r->eval_step = -1;
     r->summary.first_loss = r->summary.last_loss = NAN;
     im_status status = im_arena_create(ctx, &r->arena);

@@ -86,6 +86,22 @@ im_status im_device_reserve(im_device *d, im_class c, size_t nbytes)
     return IM_OK;
 }
 
+size_t im_device_touched(const im_device *d, im_class c)
+{
+    enum { PIECE = 1 << 16 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = d->region[c].mapped / page, touched = 0;
+    unsigned char *in = malloc(PIECE);
+    for (size_t at = 0; in && at < pages; at += PIECE) {
+        size_t n = pages - at < PIECE ? pages - at : PIECE;
+        if (mincore((char *)d->region[c].base + at * page, n * page, in))
+            break;
+        for (size_t i = 0; i < n; i++)
+            touched += in[i] & 1;
+    }
+    free(in);
+    return touched * page;
+}
+
 size_t im_device_reserved(const im_device *d, im_class c)
 {
     return d->region[c].nbytes;

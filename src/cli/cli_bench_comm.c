@@ -1,6 +1,6 @@
 /* imece bench comm: what communication between ranks costs here. */
 #include "cli/bench_comm.h"
-#include "cli/cli.h"
+#include "cli/launch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const im_option rows[] = {
      .fallback = "2",
      .min = 1,
      .max = 64,
-     .help = "Ranks.",
+     .help = "Ranks. Under mpirun or srun each process is one.",
      ROW(ranks)},
     {.name = "backend", .type = IM_OPT_CHOICE, .choices = "threads|self", .fallback = "threads", .help = "What carries the data.", ROW(backend)},
     {.name = "op",
@@ -39,7 +39,8 @@ enum { MOST_ROWS = IM_BENCH_COMM_OPS * 24 };
 typedef struct bench_rank {
     pthread_t thread;
     im_context *ctx;
-    im_comm_threads_world *world; /* NULL: self */
+    im_comm_threads_world *world;
+    im_comm_mpi_world *mpi; /* both NULL: self */
     const comm_options *o;
     int rank;
     im_status status;
@@ -54,7 +55,10 @@ static im_status run_rank(bench_rank *b)
     const comm_options *o = b->o;
     IM_TRY(im_device_open(b->ctx, &(im_device_config){.threads = 1, .comm_threads = true}, &d));
     im_status status;
-    IM_TRY_GOTO(b->world ? im_comm_threads_attach(b->world, d, b->rank, &c) : im_comm_self(d, &c), close_device);
+    if (b->mpi)
+        IM_TRY_GOTO(im_comm_mpi_attach(b->mpi, d, &c), close_device);
+    else
+        IM_TRY_GOTO(b->world ? im_comm_threads_attach(b->world, d, b->rank, &c) : im_comm_self(d, &c), close_device);
     const char *only = o->op ? im_bench_comm_ops[o->op - 1] : NULL;
     status = im_bench_comm(c, d, only, (size_t)o->least, (size_t)o->most, b->row, &b->n);
     if (status != IM_OK)
@@ -74,12 +78,13 @@ static void *rank_main(void *arg)
 
 static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
 {
+    const char *backend = b->mpi ? "mpi" : b->world ? "threads" : "self";
     if (o->json)
-        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", o->backend ? "self" : "threads", (long long)o->ranks,
+        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks,
                       im_machine_cores());
     else
         im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks,
-                      o->backend ? "self" : "threads", im_machine_cores(), "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
+                      backend, im_machine_cores(), "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
     for (size_t i = 0; i < b->n; i++) {
         const im_bench_comm_row *r = &b->row[i];
         double rate = (double)r->nbytes / r->seconds;
@@ -95,9 +100,21 @@ static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
         im_str_append(out, "]}\n");
 }
 
-/* Ranks are threads; the first error of one is told as the command's. */
-static im_status run_ranks(im_cli *cli, const comm_options *o, bench_rank *b)
+/* This process is one rank. */
+static im_status run_process(im_cli *cli, bench_rank *b, im_comm_mpi_world *mpi)
 {
+    b->mpi = mpi;
+    b->ctx = cli->ctx;
+    b->rank = im_comm_mpi_where(mpi).rank;
+    return run_rank(b);
+}
+
+/* Ranks are threads; the first error of one is told as the command's. */
+static im_status run_ranks(im_cli *cli, const comm_options *o, bench_rank *b, im_comm_mpi_world *mpi)
+{
+    b->o = o;
+    if (mpi)
+        return run_process(cli, b, mpi);
     im_comm_threads_world *world = NULL;
     int n = 0;
     im_status status = IM_OK;
@@ -129,7 +146,12 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     comm_options o;
     im_str out = {0};
     bench_rank *b = NULL;
+    im_comm_mpi_world *mpi = NULL;
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, NULL);
+    if (status == IM_OK && o.backend == 0)
+        status = im_cli_join_job(cli, &mpi);
+    if (mpi)
+        o.ranks = im_comm_mpi_where(mpi).size;
     if (status == IM_OK && o.backend == 1 && o.ranks != 1)
         status = im_fail(cli->ctx, IM_ERR_ARG, "--backend self has one rank, not %lld", (long long)o.ranks);
     if (status == IM_OK && (o.least > o.most || o.least % 4 || o.most % 4))
@@ -137,18 +159,20 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     if (status == IM_OK && !(b = calloc((size_t)o.ranks, sizeof *b)))
         status = im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %lld ranks", (long long)o.ranks);
     if (status == IM_OK)
-        status = run_ranks(cli, &o, b);
-    if (status == IM_OK) {
+        status = run_ranks(cli, &o, b, mpi);
+    if (status == IM_OK && !(mpi && b->rank)) {
         print_rows(&o, &b[0], &out);
         fputs(im_str_text(&out), stdout);
     }
-    for (int64_t k = 0; status == IM_OK && k < o.ranks; k++)
+    for (int64_t k = 0; status == IM_OK && k < (mpi ? 1 : o.ranks); k++)
         for (size_t i = 0; i < b[k].n && status == IM_OK; i++)
             if (!b[k].row[i].good)
-                status = im_fail(cli->ctx, IM_ERR_CHECK, "rank %lld: %s of %zu bytes gave a wrong result", (long long)k, b[k].row[i].op, b[k].row[i].nbytes);
+                status = im_fail(cli->ctx, IM_ERR_CHECK, "rank %d: %s of %zu bytes gave a wrong result", b[k].rank, b[k].row[i].op, b[k].row[i].nbytes);
     im_str_free(&out);
     free(b);
-    return im_cli_exit(cli, status);
+    int code = im_cli_exit(cli, status);
+    im_comm_mpi_world_destroy(mpi);
+    return code;
 }
 
 const im_cli_command im_cli_bench_comm_command = {
@@ -156,7 +180,8 @@ const im_cli_command im_cli_bench_comm_command = {
     .help = "Measure communication between ranks.",
     .about = "For each operation and size: the time of one of many that are queued one after the other, and of one that the caller waits\n"
              "for; the algorithm bandwidth (bytes / time) and the bus bandwidth (what crosses the link of a rank, as nccl-tests count).\n"
-             "Every operation's result is checked; a wrong one ends the command with 3.",
+             "Every operation's result is checked; a wrong one ends the command with 3. Under an MPI launcher the ranks are its\n"
+             "processes: mpirun -n 2 imece bench comm.",
     .rows = rows,
     .nrows = IM_COUNT_OF(rows),
     .run = run_comm,

@@ -2,6 +2,7 @@
 # run.sh [OPTION...]: compares build/imece with Transformers and PyTorch (`make check-peers`). The options go to
 # check_peers.py. IMECE_BUILD is the build directory (default build/).
 set -eu
+export PYTHONDONTWRITEBYTECODE=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${IMECE_BUILD:-$ROOT/build}
 . "$ROOT/tests/peers/venv.sh"

@@ -55,6 +55,7 @@ static void a_few(comm_rig *r)
     OK(r, im_comm_send(r->world, b.q, b.in, 5, IM_I32, (r->rank + 1) % r->size, NULL));
     OK(r, im_comm_recv(r->world, b.q, b.out, 5, IM_I32, (r->rank + r->size - 1) % r->size, NULL));
     OK(r, im_comm_group_end(r->world));
+    OK(r, im_device_sync(r->device)); /* the broadcasts use another queue, and write what is sent here */
     im_comm *c = NULL;
     if (r->rank % 2 == 0) {
         OK(r, im_comm_split(r->world, even, n, &c));

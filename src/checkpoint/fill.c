@@ -12,16 +12,6 @@ typedef struct im_fill {
     void *arg;
 } im_fill;
 
-/* to nearest, ties to even; NaN stays NaN */
-static uint16_t narrow(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    if ((u & 0x7FFFFFFFu) > 0x7F800000u)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
-}
-
 /* One slice: fp32 values go straight to their place; bf16 through the master, or through a buffer of this thread's stack. */
 static im_status slice(const im_fill *f, uint32_t param, size_t global, size_t local, size_t n, void *weight, im_dtype stored, float *master)
 {
@@ -33,8 +23,7 @@ static im_status slice(const im_fill *f, uint32_t param, size_t global, size_t l
         size_t k = master ? n : n - at < IM_COUNT_OF(piece) ? n - at : IM_COUNT_OF(piece);
         float *full = master ? master + local : piece;
         IM_TRY(f->values(f->arg, param, (int64_t)(global + at), (int64_t)k, full));
-        for (size_t i = 0; i < k; i++)
-            half[at + i] = narrow(full[i]);
+        im_bf16_round(full, k, half + at);
         at += k;
     }
     return IM_OK;

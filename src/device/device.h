@@ -19,6 +19,9 @@ typedef enum im_dtype { IM_F32, IM_F64, IM_BF16, IM_F16, IM_I32, IM_I64, IM_U8, 
 size_t im_dtype_size(im_dtype t);
 const char *im_dtype_name(im_dtype t); /* "fp32", "bf16", ... */
 
+/* fp32 to bf16: to nearest, ties to even, NaN stays NaN; n values. */
+void im_bf16_round(const float *in, size_t n, uint16_t *out);
+
 /* One arena per class; a plan's bytes are told by class. */
 typedef enum im_class {
     IM_CLASS_WEIGHTS,     /* weights as the forward reads them */

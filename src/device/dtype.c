@@ -1,6 +1,8 @@
 /* dtype and class names and sizes. */
 #include "device/device.h"
 
+#include <string.h>
+
 static const struct {
     const char *name;
     size_t size;
@@ -27,4 +29,14 @@ const char *im_class_name(im_class c)
         [IM_CLASS_SCRATCH] = "scratch", [IM_CLASS_CARRY] = "carry",
     };
     return (unsigned)c < IM_CLASS_COUNT ? names[c] : "unknown";
+}
+
+void im_bf16_round(const float *in, size_t n, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &in[i], 4);
+        bool nan = (u & 0x7FFFFFFFu) > 0x7F800000u;
+        out[i] = (uint16_t)(nan ? u >> 16 | 0x40u : (u + 0x7FFFu + (u >> 16 & 1)) >> 16);
+    }
 }

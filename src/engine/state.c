@@ -65,16 +65,6 @@ static void widen(const uint16_t *in, size_t n, float *out)
     }
 }
 
-/* to nearest, ties to even; NaN stays NaN */
-static uint16_t narrow(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    if ((u & 0x7FFFFFFFu) > 0x7F800000u)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
-}
-
 im_status im_engine_read(im_engine *e, im_state_kind k, size_t bucket, size_t first, size_t count, float *out)
 {
     size_t low, high, size = im_dtype_size(state_dtype(e, k));
@@ -110,8 +100,7 @@ static im_status write_stored(im_engine *e, im_state_kind k, size_t bucket, size
     uint16_t *half = (uint16_t *)e->convert;
     for (size_t at = 0; at < count; at += IM_CONVERT_ELEMENTS) {
         size_t n = count - at < IM_CONVERT_ELEMENTS ? count - at : IM_CONVERT_ELEMENTS;
-        for (size_t i = 0; i < n; i++)
-            half[i] = narrow(in[at + i]);
+        im_bf16_round(in + at, n, half);
         IM_TRY(im_engine_copy_in(e, b, half, n * 2));
         b.offset += n * 2;
         b.nbytes -= n * 2;

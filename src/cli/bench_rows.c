@@ -42,6 +42,21 @@ static void matmul_op(im_op_args *a, im_dtype t, int64_t n)
     a->v[3] = im_view_1d(t, F);
 }
 
+/* One token of generation: every weight is read once. Weights (out,in) as a Llama has them, (in,out) as GPT-2. */
+static void one_row_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    a->n = 3;
+    a->v[0] = rows_of(t, 1, D);
+    a->v[1] = im_view_transpose(rows_of(t, 48 * n, D));
+    a->v[2] = rows_of(IM_F32, 1, 48 * n);
+}
+
+static void one_row_in_out_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    one_row_op(a, t, n);
+    a->v[1] = rows_of(t, D, 48 * n);
+}
+
 static void colsum_op(im_op_args *a, im_dtype t, int64_t n)
 {
     a->n = 2;
@@ -284,6 +299,8 @@ static void finite_op(im_op_args *a, im_dtype t, int64_t n)
 
 const im_bench_row im_bench_rows[] = {
     {"matmul", &im_op_matmul, matmul_op, true},
+    {"matmul one row", &im_op_matmul, one_row_op, true},
+    {"matmul one row (in,out)", &im_op_matmul, one_row_in_out_op, true},
     {"attention", &im_op_attention, attention_op, true},
     {"attention 4 kv heads", &im_op_attention, attention_gqa_op, true},
     {"attention_grad", &im_op_attention_grad, attention_grad_op, true},

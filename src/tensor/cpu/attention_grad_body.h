@@ -136,4 +136,5 @@ static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t
      .norm_grad_sum = norm_grad_columns, .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows,                 \
      .glu_grad = glu_grad_rows, .dropout = dropout_rows, .xent = xent_rows, .xent_stat = xent_stat_rows,                                 \
      .xent_merge = xent_merge_rows, .attention = attention_task, .attention_few = attention_few, .attention_merge = attention_merge,     \
-     .attention_grad = attention_grad_heads, .attention_grad_merge = attention_grad_merge, .exp = exp_run}
+     .attention_grad = attention_grad_heads, .attention_grad_merge = attention_grad_merge, .dots_bf16 = dots_bf16,     \
+     .exp = exp_run}

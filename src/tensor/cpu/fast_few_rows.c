@@ -5,44 +5,25 @@
  */
 #include "tensor/cpu/core_kernels.h"
 #include "tensor/cpu/cpu.h"
+#include "tensor/cpu/nn_kernels.h"
 
 enum { STRIP = 1024 };
 
-/* out[n] = a . w[n] for N rows of w, four at once. */
-IM_BODY void dots_body(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t N, int64_t K, float *restrict out)
+/* out[n] = a . w[n] for N rows of w. */
+static void dots(im_isa isa, const float *a, const uint16_t *w, int64_t ldw, int64_t N, int64_t K, float *out)
 {
-    int64_t n = 0;
-    for (; n + 4 <= N; n += 4) {
-        const uint16_t *w0 = w + n * ldw, *w1 = w0 + ldw, *w2 = w1 + ldw, *w3 = w2 + ldw;
-        float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
-        if (n + 8 <= N) /* the next four: the processor alone does not look far enough ahead */
-            for (int64_t k = 0; k < K; k += 32) {
-                __builtin_prefetch(w3 + ldw + k, 0, 2);
-                __builtin_prefetch(w3 + 2 * ldw + k, 0, 2);
-                __builtin_prefetch(w3 + 3 * ldw + k, 0, 2);
-                __builtin_prefetch(w3 + 4 * ldw + k, 0, 2);
-            }
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-        for (int64_t k = 0; k < K; k++) {
-            s0 += a[k] * im_bf16_f32(w0[k]);
-            s1 += a[k] * im_bf16_f32(w1[k]);
-            s2 += a[k] * im_bf16_f32(w2[k]);
-            s3 += a[k] * im_bf16_f32(w3[k]);
-        }
-        out[n] = s0;
-        out[n + 1] = s1;
-        out[n + 2] = s2;
-        out[n + 3] = s3;
+    const im_nn_rows *rows = im_nn_rows_of(isa);
+    if (rows != NULL) {
+        rows->dots_bf16(a, w, ldw, N, K, out);
+        return;
     }
-    for (; n < N; n++) {
+    for (int64_t n = 0; n < N; n++) {
         float s = 0.0f;
-#pragma omp simd reduction(+ : s)
         for (int64_t k = 0; k < K; k++)
             s += a[k] * im_bf16_f32(w[n * ldw + k]);
         out[n] = s;
     }
 }
-IM_CLONES(dots, (const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t N, int64_t K, float *restrict out), (a, w, ldw, N, K, out))
 
 /* out[n] = sum over k of a[k] w[k][n]. */
 IM_BODY void strip_body(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t N, int64_t K, float *restrict out)
@@ -75,7 +56,7 @@ static void outputs(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t m = 0; m < f->M; m++) { /* the part of the matrix stays in the cache for all rows */
             const float *a = f->a + m * f->K;
             if (f->transposed)
-                dots(f->isa)(a, f->w + n * f->ldw, f->ldw, len, f->K, f->out + m * f->N + n);
+                dots(f->isa, a, f->w + n * f->ldw, f->ldw, len, f->K, f->out + m * f->N + n);
             else
                 strip(f->isa)(a, f->w + n, f->ldw, len, f->K, f->out + m * f->N + n);
         }

@@ -186,6 +186,8 @@ typedef struct im_nn_rows {
     void (*attention_merge)(const im_attn *a, int64_t task, const float *part);         /* task: (b, kv head) */
     void (*attention_grad)(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum); /* heads of one kv head */
     void (*attention_grad_merge)(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums);
+    /* out[n] = a . w[n] for N bf16 rows of K, ldw apart */
+    void (*dots_bf16)(const float *a, const uint16_t *w, int64_t ldw, int64_t N, int64_t K, float *out);
     void (*exp)(const float *x, int64_t n, float *out);                       /* for tests */
 } im_nn_rows;
 

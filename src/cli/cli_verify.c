@@ -38,7 +38,7 @@ static void begin(void *arg, const im_train_verify_report *r)
             r->global_batch, r->seq_len, r->tolerance);
     fprintf(to, "one rank: loss %.6f, gradient norm %.6g in the first step; memory %s predicted, %s measured; %.1f s\n", r->loss, r->grad_norm,
             im_format_bytes(a, sizeof a, (double)r->reference.predicted), im_format_bytes(b, sizeof b, (double)r->reference.measured), r->reference.seconds);
-    fprintf(to, "one rank again, its weights rounded once more: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
+    fprintf(to, "one rank again, the last bits of its weights moved: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
             r->rounded.loss, r->rounded.norm, r->rounded.gradient, r->rounded.param);
     for (size_t i = 0; i < r->set->nrefused; i++) {
         const im_train_verify_refusal *x = &r->set->refused[i];
@@ -80,7 +80,7 @@ static void text_member(im_str *s, const char *key, const char *text)
 static void number_member(im_str *s, const char *key, double v)
 {
     if (isfinite(v))
-        im_str_printf(s, ", \"%s\": %.6g", key, v);
+        im_str_printf(s, ", \"%s\": %.9g", key, v);
     else
         im_str_printf(s, ", \"%s\": null", key);
 }

@@ -235,8 +235,8 @@ static void note_rounding(im_verify_state *v, im_train_verify_job *j, im_train_v
     }
     for (size_t q = 0; q < m->nparam; q++)
         v->reference.gradient_rounding[q] = slot_of(m, q) < 0 ? 0 : worst[slot_of(m, q)];
-    row->loss = v->reference.loss_rounding[v->o->steps - 1];
-    row->norm = v->reference.norm_rounding[v->o->steps - 1];
+    row->loss = v->reference.loss_rounding;
+    row->norm = v->reference.norm_rounding;
     v->reference.rounded = j->trace[0];
     j->trace[0] = (im_train_verify_trace){0};
 }
@@ -327,7 +327,7 @@ static im_status run_reference(im_verify_state *v)
     }
     v->report.loss = v->reference.loss[0];
     v->report.grad_norm = v->reference.norm[0];
-    progress(v, "one rank again, weights rounded once more");
+    progress(v, "one rank again, the last bits of its weights moved");
     return run_layout(v, &one, false, true, &v->report.rounded);
 }
 

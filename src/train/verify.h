@@ -62,7 +62,7 @@ typedef struct im_train_verify_options {
 enum { IM_TRAIN_VERIFY_ROWS = 15 };
 extern const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS];
 
-/* ROUNDING: over the tolerance, but within ten times what one rank's own numbers change when its weights are rounded once more. */
+/* ROUNDING: over the tolerance, but within ten times what one rank's own numbers change when the last bits of its weights do. */
 typedef enum im_train_verify_verdict { IM_TRAIN_VERIFY_SAME, IM_TRAIN_VERIFY_ROUNDING, IM_TRAIN_VERIFY_DIFFERS, IM_TRAIN_VERIFY_FAILED } im_train_verify_verdict;
 const char *im_train_verify_verdict_name(im_train_verify_verdict v);
 
@@ -85,7 +85,7 @@ typedef struct im_train_verify_report {
     double tolerance;
     bool drawn;                      /* weights are drawn, not loaded */
     double loss, grad_norm;          /* one rank's, of the first step */
-    im_train_verify_row reference, rounded; /* rounded: one rank again, its weights rounded once more */
+    im_train_verify_row reference, rounded; /* rounded: one rank again, the last bits of its weights moved */
     const im_train_verify_set *set;
     const im_train_verify_row *row;        /* of set->layout, in order */
     size_t nrow, wrong;

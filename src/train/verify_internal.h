@@ -42,8 +42,8 @@ typedef struct im_train_verify_reference {
     float **gradient;        /* [nparam] logical tensors, of the first step's sum over tokens */
     double *gradient_norm;   /* [nparam] */
     im_train_verify_trace trace;
-    /* what one rounding of the weights changes, of one rank too: [nparam]; up to each step; edges */
-    double *gradient_rounding, loss_rounding[IM_TRAIN_VERIFY_MAX_STEPS], norm_rounding[IM_TRAIN_VERIFY_MAX_STEPS];
+    /* what moving the weights' last bits changes, of one rank too: [nparam]; the most of any step; edges */
+    double *gradient_rounding, loss_rounding, norm_rounding;
     im_train_verify_trace rounded;
 } im_train_verify_reference;
 
@@ -74,7 +74,7 @@ typedef struct im_train_verify_job {
     float *const *weight;                 /* [nparam] logical tensors, shared by all ranks of all layouts */
     im_train_verify_reference *reference; /* compared with; `first`: written */
     bool first;
-    bool rounded;                         /* weights are rounded once more: what comes out is noted in the reference */
+    bool rounded;                         /* the last bits of the weights are moved: what comes out is noted in the reference */
     im_engine_fault fault;
     uint64_t fault_at;
     /* out */
@@ -96,7 +96,7 @@ im_status im_train_verify_run(im_context *ctx, im_train_verify_job *j) IM_MUST_C
 void im_train_verify_blame(const im_train_verify_job *j, const im_train_verify_row *row, char *buf, size_t size);
 /* |a - b| / |b| of a parameter's first gradient. */
 double im_train_verify_distance(const im_train_verify_job *j, size_t param);
-/* The tolerance, or ten times what a rounding changes. */
+/* The tolerance, or ten times what the last bits change. */
 double im_train_verify_limit(double tolerance, double rounding);
 
 #endif

@@ -51,10 +51,10 @@ static im_status values(void *arg, uint32_t param, int64_t first, int64_t count,
 {
     const im_rank *me = arg;
     memcpy(out, me->job->weight[param] + first, (size_t)count * sizeof *out);
-    if (me->job->rounded) /* up or down by at most one unit in the last place */
+    if (me->job->rounded) /* up or down by two to four units in the last place */
         for (int64_t i = 0; i < count; i++) {
             uint64_t x = ((uint64_t)(first + i) + 1) * 0x9E3779B97F4A7C15u;
-            out[i] *= (x ^ x >> 29) * 0xBF58476D1CE4E5B9u >> 63 ? 1 + 0x1p-23f : 1 - 0x1p-24f;
+            out[i] *= (x ^ x >> 29) * 0xBF58476D1CE4E5B9u >> 63 ? 1 + 0x1p-22f : 1 - 0x1p-22f;
         }
     return IM_OK;
 }
@@ -78,15 +78,15 @@ static void note_metrics(im_rank *me, int64_t step, const im_metrics *m)
         return;
     }
     double loss = m->tokens == ref->tokens[step] ? relative(m->loss, ref->loss[step]) : INFINITY, norm = relative(m->grad_norm, ref->norm[step]);
-    if (j->rounded) { /* what a step changes, the next ones keep */
-        ref->loss_rounding[step] = step && ref->loss_rounding[step - 1] > loss ? ref->loss_rounding[step - 1] : loss;
-        ref->norm_rounding[step] = step && ref->norm_rounding[step - 1] > norm ? ref->norm_rounding[step - 1] : norm;
+    if (j->rounded) { /* the most of any step: one may be small by chance */
+        ref->loss_rounding = ref->loss_rounding > loss ? ref->loss_rounding : loss;
+        ref->norm_rounding = ref->norm_rounding > norm ? ref->norm_rounding : norm;
         return;
     }
     pthread_mutex_lock(&j->lock);
-    if (!(loss <= im_train_verify_limit(j->tolerance, ref->loss_rounding[step])) && (j->loss_step < 0 || step < j->loss_step))
+    if (!(loss <= im_train_verify_limit(j->tolerance, ref->loss_rounding)) && (j->loss_step < 0 || step < j->loss_step))
         j->loss_step = step;
-    if (!(norm <= im_train_verify_limit(j->tolerance, ref->norm_rounding[step])) && (j->norm_step < 0 || step < j->norm_step))
+    if (!(norm <= im_train_verify_limit(j->tolerance, ref->norm_rounding)) && (j->norm_step < 0 || step < j->norm_step))
         j->norm_step = step;
     j->loss = loss > j->loss ? loss : j->loss;
     j->norm = norm > j->norm ? norm : j->norm;

@@ -16,11 +16,15 @@ im_status im_file_read(im_context *ctx, const char *path, size_t max, char **dat
     im_status status = IM_OK;
     char *buf = NULL;
     size_t used = 0, cap = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO without a writer would hold us for ever */
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot open", path);
     struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        status = im_fail(ctx, IM_ERR_FORMAT, "%s: not a regular file", path);
+        goto close_file;
+    }
+    if (S_ISREG(st.st_mode)) {
         if ((uint64_t)st.st_size > max) {
             status = im_fail(ctx, IM_ERR_FORMAT, "%s: %lld bytes; at most %zu are read here", path, (long long)st.st_size, max);
             goto close_file;
@@ -221,7 +225,7 @@ im_status im_remove_tree(im_context *ctx, const char *path)
 im_status im_map_open(im_context *ctx, const char *path, im_map *out)
 {
     im_status status = IM_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot open", path);
     struct stat st;

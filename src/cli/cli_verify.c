@@ -163,7 +163,8 @@ const im_cli_command im_cli_verify_command = {
     .name = "verify",
     .help = "Prove that layouts compute what one rank computes.",
     .about = "Runs some steps of the model on one rank, then on every layout in the set, ranks as threads, from the same weights on the same\n"
-             "data, and compares losses, gradient norms and every parameter's first gradient. Exit 3 when one is over the tolerance; the\n"
+             "data, and compares losses, gradient norms and every parameter's first gradient. Exit 3 when one is over the tolerance (and, without\n"
+             "--strict, over ten times what one rank itself changes when the last bits of its weights do: verdict rounding); the\n"
              "first instruction and unit that differ are told. Weights are loaded when the model has them, else drawn.\n"
              "\n"
              "  imece verify --model ./SmolLM2-135M --ranks 4\n"

@@ -62,6 +62,7 @@ typedef struct im_observe_summary {
     double seconds, first_step_s; /* first_step_s: from the command to the start of the first step */
     double first_loss, last_loss;
     bool have_valid;
+    int64_t first_valid_step, last_valid_step, end_step; /* steps of the run when it was validated first and last, and at the end */
     double first_valid, last_valid, first_bits, last_bits; /* bits per byte < 0: not known */
     double tokens_per_s, mfu;
     size_t mem_predicted, mem_peak;

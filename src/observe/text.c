@@ -67,9 +67,15 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     if (s->steps > 0)
         im_str_printf(out, "loss        %.4f -> %.4f\n", s->first_loss, s->last_loss);
     if (s->have_valid) {
-        im_str_printf(out, "validation  %.4f -> %.4f", s->first_valid, s->last_valid);
+        im_str_printf(out, "validation  %.4f", s->first_valid);
+        if (s->last_valid_step > s->first_valid_step)
+            im_str_printf(out, " -> %.4f", s->last_valid);
         if (s->last_bits >= 0)
-            im_str_printf(out, "   bits per byte %.4f -> %.4f", s->first_bits, s->last_bits);
+            im_str_printf(out, "   bits per byte %.4f", s->first_bits);
+        if (s->last_bits >= 0 && s->last_valid_step > s->first_valid_step)
+            im_str_printf(out, " -> %.4f", s->last_bits);
+        if (s->last_valid_step != s->end_step) /* not what the weights at the end give */
+            im_str_printf(out, " (at step %" PRId64 ")", s->last_valid_step);
         im_str_append(out, "\n");
     }
     im_str_printf(out, "speed       %s tokens/s", im_observe_count(a, sizeof a, s->tokens_per_s));

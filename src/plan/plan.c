@@ -57,6 +57,20 @@ static im_status rule_batch(im_context *ctx, const im_plan *p)
     return IM_OK;
 }
 
+enum { IM_BLOCK_STEPS = 60000 }; /* blocks x micro-batches of a step: some 40 ops each, of 0.9 KB */
+
+/* The program of a step names every op of every micro-batch: it must stay well below the machine's memory. */
+static im_status rule_program_size(im_context *ctx, const im_plan *p)
+{
+    int64_t blocks = p->model->arch.L / p->mesh.pp + 2, per_rank = (p->global_batch + p->mesh.dp - 1) / p->mesh.dp;
+    int64_t n = (per_rank + p->micro_batch - 1) / p->micro_batch, most = IM_BLOCK_STEPS / blocks > 1 ? IM_BLOCK_STEPS / blocks : 1;
+    if (n <= most)
+        return IM_OK;
+    int64_t larger = (per_rank + most - 1) / most;
+    return im_fail(ctx, IM_ERR_ARG, "global-batch %lld in micro-batches of %lld makes %lld micro-batches a step, at most %lld for %lld blocks: micro-batch %lld or more, "
+                   "or a smaller global-batch", (long long)p->global_batch, (long long)p->micro_batch, (long long)n, (long long)most, (long long)p->model->arch.L, (long long)larger);
+}
+
 static im_status rule_precision(im_context *ctx, const im_plan *p)
 {
     if (p->precision != IM_F32 && p->precision != IM_BF16)
@@ -77,6 +91,7 @@ im_status im_plan_validate(im_context *ctx, const im_plan *p)
     IM_TRY(rule_tied_zero(ctx, p));
     IM_TRY(rule_seq_len(ctx, p));
     IM_TRY(rule_batch(ctx, p));
+    IM_TRY(rule_program_size(ctx, p));
     return rule_precision(ctx, p);
 }
 

@@ -67,6 +67,8 @@ void im_train_plan_text(const im_train_run *r, im_str *out);
 void im_train_isa(const im_device *d, char *out, size_t size);
 
 /* ---- setup.c */
+/* IM_ERR_NOMEM when the ranks of this machine need more than it has. */
+im_status im_train_need_memory(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_setup(im_train_run *r) IM_MUST_CHECK;          /* model, data, plan, prediction: nothing is written or allocated */
 im_status im_train_open_device(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_open_engine(im_train_run *r) IM_MUST_CHECK;

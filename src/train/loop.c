@@ -124,9 +124,11 @@ static im_status evaluate(im_train_run *r)
         r->summary.have_valid = true;
         r->summary.first_valid = e.loss;
         r->summary.first_bits = e.bits_per_byte;
+        r->summary.first_valid_step = e.step;
     }
     r->summary.last_valid = e.loss;
     r->summary.last_bits = e.bits_per_byte;
+    r->summary.last_valid_step = e.step;
     r->eval_step = r->meta.step;
     char bits[48] = "";
     if (e.bits_per_byte >= 0)

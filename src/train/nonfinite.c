@@ -15,7 +15,7 @@ static im_status give_up(im_train_run *r, const char *where, const char *why)
     if (r->saved_step >= 0)
         snprintf(last, sizeof last, "the last good checkpoint is %s/step-%" PRId64, r->checkpoints, r->saved_step);
     return im_fail(r->ctx, IM_ERR_NONFINITE, "step %" PRId64 ": loss or gradient is not finite, first in %s%s; weights are as before the step; %s. "
-                   "Lower --lr or --clip, or use --nonfinite skip|rollback", r->meta.step + 1, where, why, last);
+                   "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback", r->meta.step + 1, where, why, last);
 }
 
 static void note(im_train_run *r, const char *event, const char *text)

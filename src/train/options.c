@@ -34,7 +34,7 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"min-lr", IM_OPT_REAL, "0", 0, 1e6, NULL, "Learning rate at the end.", "LR", AT(min_lr), 0, false, NULL},
     {"beta1", IM_OPT_REAL, "0.9", 0, 0.9999999, NULL, "Decay of the first moment.", "B", AT(beta1), 0, false, NULL},
     {"beta2", IM_OPT_REAL, "0.95", 0, 0.9999999, NULL, "Decay of the second moment.", "B", AT(beta2), 0, false, NULL},
-    {"eps", IM_OPT_REAL, "1e-8", 0, 1, NULL, "Added to the root of the second moment.", "E", AT(eps), 0, false, NULL},
+    {"eps", IM_OPT_REAL, "1e-8", 1e-15, 1, NULL, "Added to the root of the second moment.", "E", AT(eps), 0, false, NULL},
     {"weight-decay", IM_OPT_REAL, "0.1", 0, 1e3, NULL, "Decoupled weight decay; not on norms, biases and other 1-D parameters.", "W", AT(weight_decay), 0, false, NULL},
     {"clip", IM_OPT_REAL, "1", 0, 1e30, NULL, "Largest norm of the gradient (0: no clipping).", "NORM", AT(clip), 0, false, NULL},
 
@@ -102,6 +102,10 @@ im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *c
     for (size_t i = 0; o.resume && i < n; i++)
         if (given[i] && !strcmp(im_train_rows[i].name, "out"))
             return im_fail(ctx, IM_ERR_ARG, "--out and --resume together: a resumed run goes on in its own directory, %s", o.resume);
+    for (size_t i = 0; o.resume && i < n; i++)
+        if (given[i] && (!strcmp(im_train_rows[i].name, "model") || !strcmp(im_train_rows[i].name, "init")))
+            return im_fail(ctx, IM_ERR_ARG, "--%s and --resume together: a resumed run goes on with its own model and weights; for another start: "
+                           "imece train --model %s/checkpoints/step-N --out NEW", im_train_rows[i].name, o.resume);
     if (o.config)
         IM_TRY(read_yaml(ctx, o.config, IM_TRAIN_SAVED_ROWS, a, &o, given));
     if (o.resume) {

@@ -39,6 +39,7 @@ static void sum_up(im_train_run *r)
         snprintf(checkpoint, sizeof checkpoint, "%s/step-%" PRId64, r->checkpoints, r->saved_step);
         s->checkpoint = checkpoint;
     }
+    s->end_step = r->meta.step;
     im_str text = {0}, json = {0};
     im_observe_summary_text(s, &text);
     im_observe_summary_json(s, &json);
@@ -64,7 +65,7 @@ static im_status prepare(im_train_run *r)
     IM_TRY(im_train_setup(r));
     if (r->o.dry_run) {
         show_plan(r);
-        return IM_OK;
+        return im_train_need_memory(r);
     }
     IM_TRY(im_train_team_start(r));
     IM_TRY(im_train_open_engine(r));

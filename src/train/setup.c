@@ -47,11 +47,17 @@ static im_status predict(im_train_run *r)
         r->predicted = m;
         r->heaviest = i;
     }
+    return r->ranks > 1 ? im_train_need_memory(r) : IM_OK; /* one rank's engine tells it by class */
+}
+
+im_status im_train_need_memory(im_train_run *r)
+{
     char need[32], have[32];
     double here = (double)r->predicted_all / r->ranks * r->ranks_here;
-    if (r->ranks > 1 && here > (double)im_machine_memory())
-        return im_fail(r->ctx, IM_ERR_NOMEM, "%d ranks of the plan need %s together, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
-                       r->ranks_here, im_format_bytes(need, sizeof need, here), im_format_bytes(have, sizeof have, (double)im_machine_memory()));
+    if (here > (double)im_machine_memory())
+        return im_fail(r->ctx, IM_ERR_NOMEM, "%d rank%s of the plan need%s %s, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
+                       r->ranks_here, r->ranks_here > 1 ? "s" : "", r->ranks_here > 1 ? " together" : "s", im_format_bytes(need, sizeof need, here),
+                       im_format_bytes(have, sizeof have, (double)im_machine_memory()));
     return IM_OK;
 }
 

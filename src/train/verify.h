@@ -57,9 +57,10 @@ typedef struct im_train_verify_options {
     double tolerance, dropout, lr;
     int kernels;
     const char *fault;  /* KIND or KIND@K: one collective is wrong on purpose */
+    bool strict;        /* no allowance for rounding */
     bool json;          /* for the command line */
 } im_train_verify_options;
-enum { IM_TRAIN_VERIFY_ROWS = 15 };
+enum { IM_TRAIN_VERIFY_ROWS = 16 };
 extern const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS];
 
 /* ROUNDING: over the tolerance, but within ten times what one rank's own numbers change when the last bits of its weights do. */

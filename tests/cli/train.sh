@@ -86,4 +86,13 @@ if mkdir "$T/small" && mount -t tmpfs -o size=24m tmpfs "$T/small" 2>/dev/null; 
 else
     skip disk-full "mounting a tmpfs needs root"
 fi
+# what a run is made of cannot be swapped under it, and nothing that can never work begins
+expect resume-other-model 2 '--model and --resume together' -- "$IMECE" train --resume "$T/a" --steps 8 --model gpt2
+expect resume-other-init 2 '--init and --resume together' -- "$IMECE" train --resume "$T/a" --steps 8 --init random
+expect eps-zero 2 'eps' -- "$IMECE" train "${tiny[@]}" --steps 1 --eps 0 --out "$T/eps"
+expect many-micro-batches 2 'micro-batches a step, at most [0-9]+' 'micro-batch [0-9]+ or more' -- "$IMECE" train "${tiny[@]}" --steps 1 --global-batch 1000000 --out "$T/many"
+expect dry-run-too-large 1 'TiB' 'this machine has' -- "$IMECE" train --model llama3.1-405b --data "$T/d-train" --seq-len 16 --steps 1 -n
+check nothing-left test ! -e "$T/eps" -a ! -e "$T/many"
+mkfifo "$T/config.json"
+expect fifo-config 1 'config.json: not a regular file' -- timeout 20 "$IMECE" model show "$T"
 finish

@@ -14,6 +14,8 @@ enum { IM_CHECKPOINT_FORMAT = 1, IM_CHECKPOINT_MAX_FILES = 24, IM_CHECKPOINT_PAT
 /* ---- manifest.c */
 /* Hashes each regular file of dir, then writes and fsyncs the manifest. */
 im_status im_checkpoint_write_manifest(im_context *ctx, const char *dir, const im_checkpoint_meta *meta) IM_MUST_CHECK;
+/* The weights of one of our checkpoints are what was written: size and hash; a directory without a manifest passes. */
+im_status im_checkpoint_check_weights(im_context *ctx, const char *dir) IM_MUST_CHECK;
 /* As im_checkpoint_meta_read; *nbytes (may be NULL) gets the bytes of all files. */
 im_status im_checkpoint_read_manifest(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out, uint64_t *nbytes) IM_MUST_CHECK;
 

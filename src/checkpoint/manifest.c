@@ -276,6 +276,25 @@ im_status im_checkpoint_read_manifest(im_context *ctx, const char *dir, bool ver
     return IM_OK;
 }
 
+im_status im_checkpoint_check_weights(im_context *ctx, const char *dir)
+{
+    char path[IM_CHECKPOINT_PATH];
+    im_json *doc;
+    listed_file f;
+    uint64_t nbytes = 0;
+    IM_TRY(path_of(ctx, path, dir, IM_CHECKPOINT_MANIFEST));
+    if (!im_path_exists(path))
+        return IM_OK; /* not one of ours: nothing to compare with */
+    IM_TRY(im_json_load(ctx, path, (size_t)1 << 20, &doc));
+    const im_json_value *v = im_json_get(im_json_get(im_json_root(doc), "files"), IM_CHECKPOINT_WEIGHTS);
+    im_status status = v ? check_size(ctx, doc, dir, IM_CHECKPOINT_WEIGHTS, v, &f, &nbytes)
+                         : im_fail(ctx, IM_ERR_FORMAT, "%s: files does not name " IM_CHECKPOINT_WEIGHTS, path);
+    if (status == IM_OK)
+        status = check_hash(ctx, &f);
+    im_json_free(doc);
+    return status;
+}
+
 im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out)
 {
     return im_checkpoint_read_manifest(ctx, dir, verify, out, NULL);

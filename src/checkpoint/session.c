@@ -27,6 +27,7 @@ im_status im_checkpoint_session_open(im_context *ctx, const char *what, const ch
         status = im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no weights (model.safetensors, or model.safetensors.index.json with its shards)", dir);
         goto close_model;
     }
+    IM_TRY_GOTO(im_checkpoint_check_weights(ctx, s.model->dir), close_model);
     im_plan_defaults(&s.plan, s.model);
     s.plan.dropout = 0;
     s.plan.threads = im_machine_cores();

@@ -292,7 +292,12 @@ im_status im_checkpoint_check_weights(im_context *ctx, const char *dir)
     if (status == IM_OK)
         status = check_hash(ctx, &f);
     im_json_free(doc);
-    return status;
+    if (status != IM_ERR_CHECK)
+        return status;
+    char text[1024]; /* here it is no finding of a check, but a file that cannot be used */
+    snprintf(text, sizeof text, "%s", im_error_text(ctx));
+    im_error_clear(ctx);
+    return im_fail(ctx, IM_ERR_FORMAT, "%s; the file was changed or damaged after it was written", text);
 }
 
 im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify, im_checkpoint_meta *out)

@@ -116,10 +116,10 @@ typedef struct im_generator im_generator;
 /* The options of im_generate without --prompt, --ids and --stop; --max-tokens is the room for all ids, given and new (not given:
  * as many as the model has positions). --logprobs-of-prompt lets feed tell log-probabilities. */
 im_status im_generator_open(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, im_generator **out) IM_MUST_CHECK;
-void im_generator_close(im_generator *g); /* NULL is allowed */
-int64_t im_generator_vocabulary(const im_generator *g);    /* ids are 0 to this, exclusive; 257: bytes, and 256 ends a document */
+void im_generator_close(im_generator *g);                    /* NULL is allowed */
+int64_t im_generator_vocabulary(const im_generator *g);      /* ids are 0 to this, exclusive; 257: bytes, and 256 ends a document */
 bool im_generator_is_end(const im_generator *g, int32_t id); /* one of the model's eos_token_id */
-int64_t im_generator_room(const im_generator *g);          /* ids that still fit */
+int64_t im_generator_room(const im_generator *g);            /* ids that still fit */
 /* Appends n ids. logprob: NULL, or n entries: the log-probability of each id given those before it; NaN for the first of each feed. */
 im_status im_generator_feed(im_generator *g, const int32_t *ids, size_t n, float *logprob) IM_MUST_CHECK;
 /* The next id, which becomes part of the sequence, and (unless NULL) its log-probability. How ids are fed, at once or one by one, changes

@@ -89,8 +89,13 @@ static void pass_text(void *arg, im_train_text kind, const char *text)
 static void pass_step(void *arg, const im_observe_step *s)
 {
     const im_hooks *hooks = arg;
-    const im_step_report report = {.step = s->step, .tokens = s->tokens, .loss = s->loss, .grad_norm = s->grad_norm, .lr = s->lr,
-                                   .seconds = s->step_s, .tokens_per_s = s->tokens_per_s};
+    const im_step_report report = {.step = s->step,
+                                   .tokens = s->tokens,
+                                   .loss = s->loss,
+                                   .grad_norm = s->grad_norm,
+                                   .lr = s->lr,
+                                   .seconds = s->step_s,
+                                   .tokens_per_s = s->tokens_per_s};
     if (hooks->step)
         hooks->step(hooks->arg, &report);
 }

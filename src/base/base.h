@@ -12,19 +12,19 @@
 
 /* ---- status ------------------------------------------------------------ */
 
-#define IM_TRY(expr)                          \
-    do {                                      \
-        im_status im_try_status_ = (expr);    \
-        if (im_try_status_ != IM_OK)          \
-            return im_try_status_;            \
+#define IM_TRY(expr)                       \
+    do {                                   \
+        im_status im_try_status_ = (expr); \
+        if (im_try_status_ != IM_OK)       \
+            return im_try_status_;         \
     } while (0)
 
 /* needs `im_status status` in scope; leaves the code there */
-#define IM_TRY_GOTO(expr, label)              \
-    do {                                      \
-        status = (expr);                      \
-        if (status != IM_OK)                  \
-            goto label;                       \
+#define IM_TRY_GOTO(expr, label) \
+    do {                         \
+        status = (expr);         \
+        if (status != IM_OK)     \
+            goto label;          \
     } while (0)
 
 #define IM_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -103,11 +103,11 @@ void im_map_close(im_map *m);
 
 /* ---- clock, machine ---------------------------------------------------------- */
 
-double im_clock_now(void);            /* monotonic seconds */
-int im_machine_cores(void);           /* usable: affinity and cgroup quota */
-size_t im_machine_memory(void);       /* bytes: the smaller of physical memory and the cgroup limit */
-size_t im_process_rss(void);          /* resident bytes now */
-size_t im_process_rss_peak(void);     /* VmHWM */
+double im_clock_now(void);        /* monotonic seconds */
+int im_machine_cores(void);       /* usable: affinity and cgroup quota */
+size_t im_machine_memory(void);   /* bytes: the smaller of physical memory and the cgroup limit */
+size_t im_process_rss(void);      /* resident bytes now */
+size_t im_process_rss_peak(void); /* VmHWM */
 
 /* ---- counter-based random numbers: Philox 4x32-10 (Salmon et al., SC 2011) ---- */
 

@@ -19,18 +19,18 @@ typedef struct im_checkpoint_skip {
 } im_checkpoint_skip;
 
 typedef struct im_checkpoint_meta {
-    int64_t step;         /* steps done */
-    int64_t position;     /* samples consumed */
-    int64_t tokens;       /* tokens consumed */
-    int64_t updates;      /* Adam's step count */
+    int64_t step;     /* steps done */
+    int64_t position; /* samples consumed */
+    int64_t tokens;   /* tokens consumed */
+    int64_t updates;  /* Adam's step count */
     uint64_t seed;
     uint64_t data_fingerprint;
     double last_loss;
     double elapsed_s;     /* seconds trained so far, over all resumes */
     double warmup_done_s; /* elapsed_s when the warmup ended; < 0: it has not */
     int threads;
-    char isa[64];         /* instruction set and kernel backend */
-    char plan_key[256];   /* what must agree for bit-equal resume, as text */
+    char isa[64];       /* instruction set and kernel backend */
+    char plan_key[256]; /* what must agree for bit-equal resume, as text */
     int nskip;
     im_checkpoint_skip skip[IM_CHECKPOINT_MAX_SKIPS];
 } im_checkpoint_meta;
@@ -41,7 +41,8 @@ typedef struct im_checkpoint_save im_checkpoint_save;
  * complete checkpoints stay (0: all; the newest always).
  * With several ranks all of them call start, poll and finish, in the same places, and get the same answers: each writes what it owns,
  * rank 0 makes the files and publishes them (meta, copy_from and keep are its own), and an error of one rank fails the save on all. */
-im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out) IM_MUST_CHECK;
+im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep,
+                              im_checkpoint_save **out) IM_MUST_CHECK;
 /* done tells whether it ended; a save that failed returns its error (and frees nothing). */
 im_status im_checkpoint_poll(im_checkpoint_save *s, bool *done) IM_MUST_CHECK;
 /* Waits, returns the save's own status, frees s. */
@@ -58,11 +59,11 @@ im_status im_checkpoint_meta_read(im_context *ctx, const char *dir, bool verify,
 
 typedef struct im_checkpoint_entry {
     int64_t step;
-    bool complete;        /* manifest reads, every file has its size */
-    bool latest;          /* the pointer names it */
-    uint64_t nbytes;      /* of its files */
-    char name[32];        /* step-N */
-    char reason[256];     /* when not complete: why */
+    bool complete;    /* manifest reads, every file has its size */
+    bool latest;      /* the pointer names it */
+    uint64_t nbytes;  /* of its files */
+    char name[32];    /* step-N */
+    char reason[256]; /* when not complete: why */
 } im_checkpoint_entry;
 /* All step-N directories under root, ascending. Free *out with free(). */
 im_status im_checkpoint_list(im_context *ctx, const char *root, im_checkpoint_entry **out, size_t *n) IM_MUST_CHECK;

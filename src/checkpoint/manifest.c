@@ -38,8 +38,8 @@ static void append_text(im_str *out, const char *key, const char *text)
 static void append_meta(im_str *out, const im_checkpoint_meta *m)
 {
     im_str_printf(out, "{\n  \"format\": %d,\n  \"imece\": \"%s\",\n", IM_CHECKPOINT_FORMAT, IM_VERSION_STRING);
-    im_str_printf(out, "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n",
-                  m->step, m->position, m->tokens, m->updates);
+    im_str_printf(out, "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n", m->step,
+                  m->position, m->tokens, m->updates);
     /* 64-bit values as text: JSON readers round numbers beyond 2^53 */
     im_str_printf(out, "  \"seed\": \"%" PRIu64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n", m->seed, m->data_fingerprint);
     append_real(out, "last_loss", m->last_loss);
@@ -112,8 +112,7 @@ im_status im_checkpoint_write_manifest(im_context *ctx, const char *dir, const i
     }
     im_str_append(&text, "\n  }\n}\n");
     IM_TRY_GOTO(path_of(ctx, path, dir, IM_CHECKPOINT_MANIFEST), free_list);
-    status = text.failed ? im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for the manifest", dir)
-                         : im_file_write_atomic(ctx, path, text.data, text.len);
+    status = text.failed ? im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for the manifest", dir) : im_file_write_atomic(ctx, path, text.data, text.len);
 free_list:
     free_names(name, n);
 free_text:
@@ -192,7 +191,8 @@ typedef struct listed_file {
 } listed_file;
 
 /* Name, size and hash of a file as the manifest lists it; the size is compared. */
-static im_status check_size(im_context *ctx, const im_json *doc, const char *dir, const char *name, const im_json_value *v, listed_file *out, uint64_t *nbytes)
+static im_status check_size(im_context *ctx, const im_json *doc, const char *dir, const char *name, const im_json_value *v, listed_file *out,
+                            uint64_t *nbytes)
 {
     int64_t size;
     if (strchr(name, '/'))

@@ -33,8 +33,8 @@ typedef struct im_save_file {
 } im_save_file;
 
 struct im_checkpoint_save {
-    im_context *ctx;  /* the caller's: gets the error when the save is finished */
-    im_context *own;  /* holds it until then */
+    im_context *ctx; /* the caller's: gets the error when the save is finished */
+    im_context *own; /* holds it until then */
     im_engine *engine;
     const im_layout *layout;
     im_checkpoint_meta meta;
@@ -42,13 +42,13 @@ struct im_checkpoint_save {
     const char *root, *temp, *copy_from;
     char name[32];
     int keep;
-    im_dtype stored;  /* of the weights */
-    size_t nstate;    /* of the optimizer's file: 0, 2, 3 */
+    im_dtype stored; /* of the weights */
+    size_t nstate;   /* of the optimizer's file: 0, 2, 3 */
     im_save_file file[IM_FILES];
-    bool leads, several; /* rank 0; there are others */
-    im_status status;     /* written by the io queue until `written`, then until `ended` */
-    atomic_bool written;  /* this rank's part is on the disk, or has failed */
-    atomic_bool ended;    /* rank 0 has published, or failed to */
+    bool leads, several;   /* rank 0; there are others */
+    im_status status;      /* written by the io queue until `written`, then until `ended` */
+    atomic_bool written;   /* this rank's part is on the disk, or has failed */
+    atomic_bool ended;     /* rank 0 has published, or failed to */
     bool publishing, over; /* all ranks have written; the save is over, and all ranks know how */
     im_event done, published;
 };
@@ -73,8 +73,8 @@ static im_status write_all_at(im_context *ctx, const im_save_file *f, const void
 }
 
 /* Writes what of segment g lies in elements [first, first+count) of the bucket; data points at element `first`. */
-static im_status write_segment(im_checkpoint_save *s, const im_save_file *f, const im_st_plan *t, const im_segment *g,
-                               const char *data, size_t size, size_t first, size_t count)
+static im_status write_segment(im_checkpoint_save *s, const im_save_file *f, const im_st_plan *t, const im_segment *g, const char *data, size_t size,
+                               size_t first, size_t count)
 {
     bool solid = g->n <= 1 || (g->local_stride == g->run && g->global_stride == g->run);
     size_t runs = solid ? 1 : g->n, run = solid ? g->n * g->run : g->run;
@@ -178,8 +178,8 @@ static im_status write_generation_config(im_context *ctx, const char *dir, const
 
 static im_status write_extras(im_checkpoint_save *s)
 {
-    static const char *const extras[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-                                         "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"};
+    static const char *const extras[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",     "vocab.json",
+                                         "merges.txt",     "tokenizer.model",       "chat_template.jinja",     "generation_config.json"};
     const im_model *m = s->layout->model;
     im_str config = {0};
     IM_TRY(im_model_config_text(s->own, m, s->stored, &config));
@@ -385,7 +385,8 @@ static im_status begin(im_checkpoint_save *s, const char *root, const char *copy
     return status;
 }
 
-im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep, im_checkpoint_save **out)
+im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, const im_checkpoint_meta *meta, const char *copy_from, int keep,
+                              im_checkpoint_save **out)
 {
     void *memory;
     im_status status = im_alloc(ctx, 1, sizeof(im_checkpoint_save), &memory);

@@ -28,7 +28,14 @@ static const im_option rows[] = {
      .fallback = "all",
      .help = "Only this operation.",
      ROW(op)},
-    {.name = "min", .type = IM_OPT_INT, .value = "BYTES", .fallback = "8", .min = 4, .max = 1e12, .help = "Smallest size; the next is 4 times as large.", ROW(least)},
+    {.name = "min",
+     .type = IM_OPT_INT,
+     .value = "BYTES",
+     .fallback = "8",
+     .min = 4,
+     .max = 1e12,
+     .help = "Smallest size; the next is 4 times as large.",
+     ROW(least)},
     {.name = "max", .type = IM_OPT_INT, .value = "BYTES", .fallback = "16Mi", .min = 4, .max = 1e12, .help = "Largest size.", ROW(most)},
     {.name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "The result as one JSON object.", ROW(json)},
 };
@@ -80,18 +87,18 @@ static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
 {
     const char *backend = b->mpi ? "mpi" : b->world ? "threads" : "self";
     if (o->json)
-        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks,
-                      im_machine_cores());
+        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks, im_machine_cores());
     else
-        im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks,
-                      backend, im_machine_cores(), "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
+        im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks, backend,
+                      im_machine_cores(), "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
     for (size_t i = 0; i < b->n; i++) {
         const im_bench_comm_row *r = &b->row[i];
         double rate = (double)r->nbytes / r->seconds;
         if (o->json)
-            im_str_printf(out, "%s{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%lld,\"us\":%.5g,\"us_blocking\":%.5g,\"algbw\":%.5g,\"busbw\":%.5g,\"right\":%s}",
-                          i ? "," : "", r->op, r->nbytes, (long long)o->ranks, r->seconds * 1e6, r->blocking * 1e6, rate, rate * r->share,
-                          r->good ? "true" : "false");
+            im_str_printf(
+                out, "%s{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%lld,\"us\":%.5g,\"us_blocking\":%.5g,\"algbw\":%.5g,\"busbw\":%.5g,\"right\":%s}",
+                i ? "," : "", r->op, r->nbytes, (long long)o->ranks, r->seconds * 1e6, r->blocking * 1e6, rate, rate * r->share,
+                r->good ? "true" : "false");
         else
             im_str_printf(out, "%-16s%12zu%12.2f%12.2f%12.3f%12.3f%s\n", r->op, r->nbytes, r->seconds * 1e6, r->blocking * 1e6, rate * 1e-9,
                           rate * r->share * 1e-9, r->good ? "" : "  WRONG");
@@ -155,7 +162,8 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     if (status == IM_OK && o.backend == 1 && o.ranks != 1)
         status = im_fail(cli->ctx, IM_ERR_ARG, "--backend self has one rank, not %lld", (long long)o.ranks);
     if (status == IM_OK && (o.least > o.most || o.least % 4 || o.most % 4))
-        status = im_fail(cli->ctx, IM_ERR_ARG, "sizes from --min %lld to --max %lld: multiples of 4, ascending", (long long)o.least, (long long)o.most);
+        status =
+            im_fail(cli->ctx, IM_ERR_ARG, "sizes from --min %lld to --max %lld: multiples of 4, ascending", (long long)o.least, (long long)o.most);
     if (status == IM_OK && !(b = calloc((size_t)o.ranks, sizeof *b)))
         status = im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %lld ranks", (long long)o.ranks);
     if (status == IM_OK)
@@ -167,7 +175,8 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     for (int64_t k = 0; status == IM_OK && k < (mpi ? 1 : o.ranks); k++)
         for (size_t i = 0; i < b[k].n && status == IM_OK; i++)
             if (!b[k].row[i].good)
-                status = im_fail(cli->ctx, IM_ERR_CHECK, "rank %d: %s of %zu bytes gave a wrong result", b[k].rank, b[k].row[i].op, b[k].row[i].nbytes);
+                status =
+                    im_fail(cli->ctx, IM_ERR_CHECK, "rank %d: %s of %zu bytes gave a wrong result", b[k].rank, b[k].row[i].op, b[k].row[i].nbytes);
     im_str_free(&out);
     free(b);
     int code = im_cli_exit(cli, status);

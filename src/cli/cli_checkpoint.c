@@ -35,16 +35,16 @@ static void print_text(const im_checkpoint_entry *e, size_t n)
 {
     char size[32];
     for (size_t i = 0; i < n; i++)
-        printf("%-16s %10s  %s%s%s\n", e[i].name, im_format_bytes(size, sizeof size, (double)e[i].nbytes), e[i].complete ? "complete" : "not complete: ",
-               e[i].reason, e[i].latest ? "  <- latest" : "");
+        printf("%-16s %10s  %s%s%s\n", e[i].name, im_format_bytes(size, sizeof size, (double)e[i].nbytes),
+               e[i].complete ? "complete" : "not complete: ", e[i].reason, e[i].latest ? "  <- latest" : "");
 }
 
 static void print_json(const im_checkpoint_entry *e, size_t n)
 {
     im_str out = {0};
     for (size_t i = 0; i < n; i++) {
-        im_str_printf(&out, "%s{\"name\": \"%s\", \"step\": %" PRId64 ", \"bytes\": %" PRIu64 ", \"complete\": %s, \"latest\": %s, \"reason\": ", i ? ", " : "",
-                      e[i].name, e[i].step, e[i].nbytes, e[i].complete ? "true" : "false", e[i].latest ? "true" : "false");
+        im_str_printf(&out, "%s{\"name\": \"%s\", \"step\": %" PRId64 ", \"bytes\": %" PRIu64 ", \"complete\": %s, \"latest\": %s, \"reason\": ",
+                      i ? ", " : "", e[i].name, e[i].step, e[i].nbytes, e[i].complete ? "true" : "false", e[i].latest ? "true" : "false");
         im_str_json_string(&out, e[i].reason, strlen(e[i].reason));
         im_str_append(&out, "}");
     }
@@ -134,11 +134,20 @@ static int run_verify(im_cli *cli, int argc, char **argv)
 }
 
 static const im_cli_command list_command = {
-    .name = "list", .args = "RUN...", .help = "What a run has saved.", .rows = rows, .nrows = IM_COUNT_OF(rows), .run = run_list,
+    .name = "list",
+    .args = "RUN...",
+    .help = "What a run has saved.",
+    .rows = rows,
+    .nrows = IM_COUNT_OF(rows),
+    .run = run_list,
 };
 static const im_cli_command verify_command = {
-    .name = "verify", .args = "RUN|CHECKPOINT...", .help = "Sizes and checksums of every file; exit code 3 when one differs.",
-    .rows = rows, .nrows = IM_COUNT_OF(rows), .run = run_verify,
+    .name = "verify",
+    .args = "RUN|CHECKPOINT...",
+    .help = "Sizes and checksums of every file; exit code 3 when one differs.",
+    .rows = rows,
+    .nrows = IM_COUNT_OF(rows),
+    .run = run_verify,
 };
 static const im_cli_command *const subs[] = {&list_command, &verify_command};
 

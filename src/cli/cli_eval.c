@@ -49,7 +49,8 @@ static int run_eval(im_cli *cli, int argc, char **argv)
     status = im_train_eval_model(cli->ctx, &o, &env, &e);
     im_cli_progress(cli, NULL);
     if (status == IM_OK && !isfinite(e.loss))
-        status = im_fail(cli->ctx, IM_ERR_NONFINITE, "%s: the loss is %s: its weights hold values that are not finite, or overflow", o.model, isnan(e.loss) ? "NaN" : "infinite");
+        status = im_fail(cli->ctx, IM_ERR_NONFINITE, "%s: the loss is %s: its weights hold values that are not finite, or overflow", o.model,
+                         isnan(e.loss) ? "NaN" : "infinite");
     if (status == IM_OK) {
         if (o.json)
             print_json(&e);

@@ -99,8 +99,9 @@ static void print_json(const im_infer_result *r)
 static void sum_up(im_cli *cli, const im_infer_result *r)
 {
     const char *why = r->stop == IM_INFER_STOP_EOS ? "the model's end of text" : im_infer_stop_name(r->stop);
-    im_log(cli->ctx, IM_LOG_INFO, "generate", "%zu tokens read in %.2f s, %zu new at %.4g/s, ready after %.2f s; stopped by %s%s%s", r->nprompt, r->prompt_s,
-           r->n, r->n && r->next_s > 0 ? (double)r->n / r->next_s : 0, r->load_s, why, r->stop_string ? " " : "", r->stop_string ? r->stop_string : "");
+    im_log(cli->ctx, IM_LOG_INFO, "generate", "%zu tokens read in %.2f s, %zu new at %.4g/s, ready after %.2f s; stopped by %s%s%s", r->nprompt,
+           r->prompt_s, r->n, r->n && r->next_s > 0 ? (double)r->n / r->next_s : 0, r->load_s, why, r->stop_string ? " " : "",
+           r->stop_string ? r->stop_string : "");
 }
 
 static im_status generate(im_cli *cli, im_infer_options *o, const im_option_list *rest)

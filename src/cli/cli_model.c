@@ -12,7 +12,7 @@ static const char *format_count(char *buf, size_t size, double n)
     static const struct {
         double unit;
         const char *name;
-    } units[] = { { 1e12, "T" }, { 1e9, "B" }, { 1e6, "M" }, { 1e3, "k" } };
+    } units[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}};
     for (size_t i = 0; i < IM_COUNT_OF(units); i++) {
         /* 999.96 M rounds up to the next unit */
         if (n >= units[i].unit * 0.99995) {
@@ -33,9 +33,16 @@ typedef struct show_options {
 
 #define ROW(field) .offset = offsetof(show_options, field)
 static const im_option show_rows[] = {
-    { .name = "seq-len", .type = IM_OPT_INT, .value = "T", .fallback = "0", .min = 0, .max = 1e9, .help = "Tokens of a sequence, for the FLOPs a token; 0: the model's positions, 4096 at most.", ROW(seq_len) },
-    { .name = "params", .type = IM_OPT_BOOL, .fallback = "false", .help = "List every parameter: name, shape, bucket.", ROW(params) },
-    { .name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "The result as one JSON object.", ROW(json) },
+    {.name = "seq-len",
+     .type = IM_OPT_INT,
+     .value = "T",
+     .fallback = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "Tokens of a sequence, for the FLOPs a token; 0: the model's positions, 4096 at most.",
+     ROW(seq_len)},
+    {.name = "params", .type = IM_OPT_BOOL, .fallback = "false", .help = "List every parameter: name, shape, bucket.", ROW(params)},
+    {.name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "The result as one JSON object.", ROW(json)},
 };
 #undef ROW
 
@@ -49,8 +56,8 @@ typedef struct weights_info {
 /* A directory that has files of weights is checked against its config; one without them is fine. */
 static im_status look_at_weights(im_context *ctx, im_arena *a, const im_model *m, weights_info *out)
 {
-    *out = (weights_info){ 0 };
-    static const char *const files[] = { "model.safetensors", "model.safetensors.index.json" };
+    *out = (weights_info){0};
+    static const char *const files[] = {"model.safetensors", "model.safetensors.index.json"};
     bool there = false;
     for (size_t i = 0; i < IM_COUNT_OF(files) && m->dir; i++) {
         const char *path = im_arena_printf(a, "%s/%s", m->dir, files[i]);
@@ -65,7 +72,7 @@ static im_status look_at_weights(im_context *ctx, im_arena *a, const im_model *m
     IM_TRY(im_weights_open(ctx, m->dir, &w));
     im_status status = im_weights_match(ctx, w, m, tensor_of);
     if (status == IM_OK) {
-        *out = (weights_info){ .there = true, .tensors = im_weights_count(w), .dtype = tensor_of[0]->dtype_name };
+        *out = (weights_info){.there = true, .tensors = im_weights_count(w), .dtype = tensor_of[0]->dtype_name};
         for (size_t i = 1; i < m->nparam; i++)
             if (strcmp(tensor_of[i]->dtype_name, out->dtype) != 0)
                 out->dtype = "";
@@ -93,15 +100,16 @@ static void print_params_json(const im_model *m, im_str *s)
 static void print_json(const im_model *m, const show_options *o, const weights_info *w)
 {
     const im_arch *a = &m->arch;
-    im_str s = { 0 };
+    im_str s = {0};
     im_str_append(&s, "{\"source\": ");
     im_str_json_string(&s, m->source, strlen(m->source));
     im_str_append(&s, ", \"family\": ");
     im_str_json_string(&s, m->family, strlen(m->family));
     im_str_printf(&s, ", \"planning_only\": %s, \"parameters\": %" PRId64 ", \"tensors\": %zu, \"units\": %zu, \"buckets\": %zu",
                   m->planning_only ? "true" : "false", im_model_param_count(m), m->nparam, m->nunit, m->nbucket);
-    im_str_printf(&s, ", \"blocks\": %" PRId64 ", \"hidden\": %" PRId64 ", \"heads\": %" PRId64 ", \"kv_heads\": %" PRId64 ", \"head_size\": %" PRId64, a->L,
-                  a->D, a->H, a->K, a->E);
+    im_str_printf(&s,
+                  ", \"blocks\": %" PRId64 ", \"hidden\": %" PRId64 ", \"heads\": %" PRId64 ", \"kv_heads\": %" PRId64 ", \"head_size\": %" PRId64,
+                  a->L, a->D, a->H, a->K, a->E);
     im_str_printf(&s, ", \"feed_forward\": %" PRId64 ", \"vocabulary\": %" PRId64 ", \"positions\": %" PRId64 ", \"tied\": %s", a->F, a->V, a->P,
                   a->tied ? "true" : "false");
     im_str_printf(&s, ", \"seq_len\": %" PRId64 ", \"flops_per_token\": %.0f, \"bytes_fp32\": %.0f, \"bytes_bf16\": %.0f", o->seq_len,
@@ -117,11 +125,13 @@ static void print_json(const im_model *m, const show_options *o, const weights_i
 
 static void print_arch(const im_model *m)
 {
-    static const char *const acts[] = { [IM_ACT_GELU_TANH] = "GELU (tanh)", [IM_ACT_GELU_ERF] = "GELU (erf)", [IM_ACT_SILU] = "SiLU", [IM_ACT_RELU] = "ReLU" };
-    static const char *const scalings[] = { [IM_ROPE_PLAIN] = "", [IM_ROPE_LINEAR] = ", linear scaling", [IM_ROPE_LLAMA3] = ", llama3 scaling" };
+    static const char *const acts[] = {
+        [IM_ACT_GELU_TANH] = "GELU (tanh)", [IM_ACT_GELU_ERF] = "GELU (erf)", [IM_ACT_SILU] = "SiLU", [IM_ACT_RELU] = "ReLU"};
+    static const char *const scalings[] = {[IM_ROPE_PLAIN] = "", [IM_ROPE_LINEAR] = ", linear scaling", [IM_ROPE_LLAMA3] = ", llama3 scaling"};
     const im_arch *a = &m->arch;
     printf("  family        %s%s\n", m->family, m->planning_only ? " (planning only: this family is not implemented)" : "");
-    printf("  blocks        %" PRId64 ", hidden %" PRId64 ", feed-forward %" PRId64 " %s%s\n", a->L, a->D, a->F, a->gated ? "gated, " : "", acts[a->act]);
+    printf("  blocks        %" PRId64 ", hidden %" PRId64 ", feed-forward %" PRId64 " %s%s\n", a->L, a->D, a->F, a->gated ? "gated, " : "",
+           acts[a->act]);
     printf("  attention     %" PRId64 " heads of %" PRId64, a->H, a->E);
     if (a->K != a->H)
         printf(", %" PRId64 " for keys and values", a->K);
@@ -181,7 +191,7 @@ static im_status show(im_cli *cli, show_options *o, const im_option_list *rest)
 static int run_show(im_cli *cli, int argc, char **argv)
 {
     show_options o;
-    im_option_list rest = { 0 };
+    im_option_list rest = {0};
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, &rest);
     if (status == IM_OK)
         status = show(cli, &o, &rest);
@@ -208,7 +218,7 @@ typedef struct list_options {
 } list_options;
 
 static const im_option list_rows[] = {
-    { .name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "One JSON object for each shape.", .offset = offsetof(list_options, json) },
+    {.name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "One JSON object for each shape.", .offset = offsetof(list_options, json)},
 };
 
 static im_status list(im_cli *cli, const list_options *o)
@@ -249,7 +259,7 @@ static const im_cli_command list_command = {
     .run = run_list,
 };
 
-static const im_cli_command *const model_commands[] = { &show_command, &list_command };
+static const im_cli_command *const model_commands[] = {&show_command, &list_command};
 
 const im_cli_command im_cli_model_command = {
     .name = "model",

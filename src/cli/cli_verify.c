@@ -34,11 +34,13 @@ static void begin(void *arg, const im_train_verify_report *r)
     char a[32], b[32];
     FILE *to = where(t);
     im_cli_progress(t->cli, NULL);
-    fprintf(to, "%s, weights %s; %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens; tolerance %g\n", r->model, r->drawn ? "drawn" : "loaded", r->steps,
-            r->global_batch, r->seq_len, r->tolerance);
+    fprintf(to, "%s, weights %s; %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens; tolerance %g\n", r->model,
+            r->drawn ? "drawn" : "loaded", r->steps, r->global_batch, r->seq_len, r->tolerance);
     fprintf(to, "one rank: loss %.6f, gradient norm %.6g in the first step; memory %s predicted, %s measured; %.1f s\n", r->loss, r->grad_norm,
-            im_format_bytes(a, sizeof a, (double)r->reference.predicted), im_format_bytes(b, sizeof b, (double)r->reference.measured), r->reference.seconds);
-    fprintf(to, "one rank again, the last bits of its weights moved: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
+            im_format_bytes(a, sizeof a, (double)r->reference.predicted), im_format_bytes(b, sizeof b, (double)r->reference.measured),
+            r->reference.seconds);
+    fprintf(to,
+            "one rank again, the last bits of its weights moved: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
             r->rounded.loss, r->rounded.norm, r->rounded.gradient, r->rounded.param);
     for (size_t i = 0; i < r->set->nrefused; i++) {
         const im_train_verify_refusal *x = &r->set->refused[i];
@@ -47,7 +49,8 @@ static void begin(void *arg, const im_train_verify_report *r)
             fprintf(to, " and %d more", x->count - 1);
         fprintf(to, ": %s\n", x->reason);
     }
-    fprintf(to, "\n%-30s %5s  %8s %8s %8s  %10s %10s %7s  %s\n", "layout", "ranks", "loss", "norm", "gradient", "predicted", "measured", "seconds", "verdict");
+    fprintf(to, "\n%-30s %5s  %8s %8s %8s  %10s %10s %7s  %s\n", "layout", "ranks", "loss", "norm", "gradient", "predicted", "measured", "seconds",
+            "verdict");
     fflush(to);
 }
 
@@ -91,15 +94,16 @@ static void row_json(im_str *s, const im_train_verify_row *x)
     static const char *const recompute[] = {"none", "selective", "full"};
     im_str_append(s, "{");
     text_member(s, "layout", x->name);
-    im_str_printf(s, ", \"ranks\": %d, \"tp\": %d, \"sp\": %s, \"dp\": %d, \"pp\": %d, \"zero\": %d, \"recompute\": \"%s\", \"micro_batch\": %" PRId64, x->ranks, l->tp,
-                  l->sp ? "true" : "false", l->dp, l->pp, l->zero, recompute[l->recompute], l->micro_batch);
+    im_str_printf(s,
+                  ", \"ranks\": %d, \"tp\": %d, \"sp\": %s, \"dp\": %d, \"pp\": %d, \"zero\": %d, \"recompute\": \"%s\", \"micro_batch\": %" PRId64,
+                  x->ranks, l->tp, l->sp ? "true" : "false", l->dp, l->pp, l->zero, recompute[l->recompute], l->micro_batch);
     number_member(s, "loss", x->loss);
     number_member(s, "grad_norm", x->norm);
     number_member(s, "gradient", x->gradient);
     im_str_append(s, ", ");
     text_member(s, "parameter", x->param);
-    im_str_printf(s, ", \"index\": %" PRId64 ", \"predicted_bytes\": %zu, \"measured_bytes\": %zu, \"seconds\": %.3f, \"verdict\": \"%s\", ", x->index, x->predicted,
-                  x->measured, x->seconds, im_train_verify_verdict_name(x->verdict));
+    im_str_printf(s, ", \"index\": %" PRId64 ", \"predicted_bytes\": %zu, \"measured_bytes\": %zu, \"seconds\": %.3f, \"verdict\": \"%s\", ",
+                  x->index, x->predicted, x->measured, x->seconds, im_train_verify_verdict_name(x->verdict));
     text_member(s, x->verdict == IM_TRAIN_VERIFY_FAILED ? "error" : "first_difference", x->first);
     im_str_append(s, "}");
 }
@@ -109,7 +113,8 @@ static void print_json(const im_train_verify_report *r)
     im_str s = {0};
     im_str_append(&s, "{");
     text_member(&s, "model", r->model);
-    im_str_printf(&s, ", \"weights\": \"%s\", \"max_ranks\": %" PRId64 ", \"steps\": %" PRId64 ", \"seq_len\": %" PRId64 ", \"global_batch\": %" PRId64,
+    im_str_printf(&s,
+                  ", \"weights\": \"%s\", \"max_ranks\": %" PRId64 ", \"steps\": %" PRId64 ", \"seq_len\": %" PRId64 ", \"global_batch\": %" PRId64,
                   r->drawn ? "drawn" : "loaded", r->ranks, r->steps, r->seq_len, r->global_batch);
     number_member(&s, "tolerance", r->tolerance);
     number_member(&s, "loss", r->loss);

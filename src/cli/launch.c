@@ -25,15 +25,17 @@ static im_status refuse_torchrun(im_cli *cli)
     im_str_printf(&line, "mpirun -n %s", world);
     if (strcmp(world, local) != 0)
         im_str_printf(&line, " --map-by ppr:%s:node -H HOST1,HOST2", local);
-    im_status s = im_fail(cli->ctx, IM_ERR_ARG, "torchrun started this process (WORLD_SIZE=%s, RANK=%s); MPI's launcher does the same: %s imece %s ...", world,
-                          value_of("RANK", "?"), im_str_text(&line), cli->command->name);
+    im_status s =
+        im_fail(cli->ctx, IM_ERR_ARG, "torchrun started this process (WORLD_SIZE=%s, RANK=%s); MPI's launcher does the same: %s imece %s ...", world,
+                value_of("RANK", "?"), im_str_text(&line), cli->command->name);
     im_str_free(&line);
     return s;
 }
 
 static im_status refuse_plain_srun(im_cli *cli)
 {
-    return im_fail(cli->ctx, IM_ERR_ARG, "srun started %s processes without MPI's start-up: srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)", getenv("SLURM_STEP_NUM_TASKS"));
+    return im_fail(cli->ctx, IM_ERR_ARG, "srun started %s processes without MPI's start-up: srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)",
+                   getenv("SLURM_STEP_NUM_TASKS"));
 }
 
 /* imece_NAME.so: beside the program (a build), where it is installed from there, as configured. */
@@ -69,7 +71,8 @@ im_status im_cli_join_job(im_cli *cli, im_comm_mpi_world **out)
     }
     const char *plugin = find_plugin(cli, name);
     if (!plugin || !im_path_exists(plugin))
-        return im_fail(cli->ctx, IM_ERR_NOT_FOUND, "%s started this process, but imece was built without it: %s is not there (Debian: lib%s-dev, then build again)",
+        return im_fail(cli->ctx, IM_ERR_NOT_FOUND,
+                       "%s started this process, but imece was built without it: %s is not there (Debian: lib%s-dev, then build again)",
                        strcmp(name, "mpich") == 0 ? "MPICH" : "Open MPI", plugin ? plugin : name, name);
     im_comm_mpi_config config = {.plugin = plugin};
     IM_TRY(im_comm_mpi_world_create(cli->ctx, &config, out));

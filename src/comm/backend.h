@@ -16,18 +16,18 @@ typedef struct im_comm_call {
     im_comm_op op;
     im_dtype dtype;
     im_reduce reduce;
-    int peer;     /* broadcast: the root; send, recv: the other rank (of this communicator), maybe oneself; else -1 */
-    uint64_t seq; /* from 1. Collectives: of this communicator. Send, recv: of this peer and direction. Twins agree */
-    size_t count; /* reduce_scatter, all_gather: the sum of counts; all_to_all: for one rank; barrier: 0 */
-    const size_t *counts;  /* reduce_scatter, all_gather: [size], lives as long as the call; else NULL */
-    im_buffer in, out;     /* trimmed to the bytes that are read and written; nbytes 0 where there is none */
-    const void *src;       /* their addresses, inside run only; NULL where nbytes is 0. Broadcast: src and dst are the */
-    void *dst;             /*   same; a message to oneself is a send with both, and a copy from one to the other */
-    im_comm *comm;         /* whose call it is: the outermost decorator */
-    int state;             /* the backend's, while it runs */
-    im_event event;        /* comm.c's: when the place in the ring is free again */
-    im_event *done;        /* comm.c's: inside a group, where the caller's event goes */
-    uint64_t record;       /* traced's: number of its record */
+    int peer;             /* broadcast: the root; send, recv: the other rank (of this communicator), maybe oneself; else -1 */
+    uint64_t seq;         /* from 1. Collectives: of this communicator. Send, recv: of this peer and direction. Twins agree */
+    size_t count;         /* reduce_scatter, all_gather: the sum of counts; all_to_all: for one rank; barrier: 0 */
+    const size_t *counts; /* reduce_scatter, all_gather: [size], lives as long as the call; else NULL */
+    im_buffer in, out;    /* trimmed to the bytes that are read and written; nbytes 0 where there is none */
+    const void *src;      /* their addresses, inside run only; NULL where nbytes is 0. Broadcast: src and dst are the */
+    void *dst;            /*   same; a message to oneself is a send with both, and a copy from one to the other */
+    im_comm *comm;        /* whose call it is: the outermost decorator */
+    int state;            /* the backend's, while it runs */
+    im_event event;       /* comm.c's: when the place in the ring is free again */
+    im_event *done;       /* comm.c's: inside a group, where the caller's event goes */
+    uint64_t record;      /* traced's: number of its record */
 } im_comm_call;
 
 typedef struct im_comm_group {
@@ -47,9 +47,9 @@ typedef struct im_comm_table {
     void (*enqueued)(im_comm *c, im_comm_call *call);
     /* Called by all members and nobody else. Allocates, calls im_comm_init, sets *out. */
     im_status (*split)(im_comm *parent, const im_comm_group *g, im_comm **out);
-    void (*destroy)(im_comm *c); /* ends with im_comm_fini and freeing c */
-    im_status (*error)(im_comm *c);                   /* any thread; IM_OK, or im_fail with what killed it */
-    void (*abort)(im_comm *c, const char *reason);    /* any thread; reason "": none is known */
+    void (*destroy)(im_comm *c);                   /* ends with im_comm_fini and freeing c */
+    im_status (*error)(im_comm *c);                /* any thread; IM_OK, or im_fail with what killed it */
+    void (*abort)(im_comm *c, const char *reason); /* any thread; reason "": none is known */
 } im_comm_table;
 
 enum { IM_COMM_CALLS = 512, IM_COMM_PENDING = 64 };
@@ -61,23 +61,23 @@ struct im_comm {
     im_device *device;
     im_context *ctx;
     int rank, size;
-    int *members;    /* [size] ranks of the world */
-    uint32_t id;     /* 0: the world */
-    double deadline; /* seconds for one operation */
+    int *members;     /* [size] ranks of the world */
+    uint32_t id;      /* 0: the world */
+    double deadline;  /* seconds for one operation */
     atomic_bool dead; /* a run failed, or im_comm_abort */
 
     /* below: comm.c's */
-    im_comm_call *call; /* [IM_COMM_CALLS], a ring */
-    size_t *counts;     /* [IM_COMM_CALLS][size] */
-    uint64_t ncall;     /* calls so far */
-    uint64_t seq;       /* collectives so far */
+    im_comm_call *call;        /* [IM_COMM_CALLS], a ring */
+    size_t *counts;            /* [IM_COMM_CALLS][size] */
+    uint64_t ncall;            /* calls so far */
+    uint64_t seq;              /* collectives so far */
     uint64_t *sent, *received; /* [size] messages so far */
     im_event last;
-    unsigned queue;     /* the one it is used on; IM_QUEUE_MAX: none yet */
+    unsigned queue; /* the one it is used on; IM_QUEUE_MAX: none yet */
     int group_depth;
     im_queue *group_queue; /* of the open group; NULL: no call yet */
     im_comm_call *group_first, *group_last;
-    uint64_t group_at; /* ncall when the open group got its first call */
+    uint64_t group_at;     /* ncall when the open group got its first call */
     im_comm_call *pending; /* [IM_COMM_PENDING] messages to oneself without their twin: all sends, or all receives */
     int npending;
     im_comm_count account[IM_COMM_OP_COUNT];
@@ -86,7 +86,8 @@ struct im_comm {
 };
 
 /* members NULL: 0..size-1 (a world). On failure nothing is left to undo. */
-im_status im_comm_init(im_comm *c, const im_comm_table *b, im_device *d, int rank, int size, const int *members, uint32_t id, double deadline) IM_MUST_CHECK;
+im_status im_comm_init(im_comm *c, const im_comm_table *b, im_device *d, int rank, int size, const int *members, uint32_t id,
+                       double deadline) IM_MUST_CHECK;
 void im_comm_fini(im_comm *c); /* half-built too */
 
 /* ---- what was called (call.c) ----------------------------------------------------------- */

@@ -12,9 +12,14 @@ typedef struct im_comm_split_count {
 const char *im_comm_op_name(im_comm_op op)
 {
     static const char *const names[IM_COMM_OP_COUNT] = {
-        [IM_COMM_ALL_REDUCE] = "all_reduce", [IM_COMM_REDUCE_SCATTER] = "reduce_scatter", [IM_COMM_ALL_GATHER] = "all_gather",
-        [IM_COMM_BROADCAST] = "broadcast",   [IM_COMM_ALL_TO_ALL] = "all_to_all",         [IM_COMM_SEND] = "send",
-        [IM_COMM_RECV] = "recv",             [IM_COMM_BARRIER] = "barrier",
+        [IM_COMM_ALL_REDUCE] = "all_reduce",
+        [IM_COMM_REDUCE_SCATTER] = "reduce_scatter",
+        [IM_COMM_ALL_GATHER] = "all_gather",
+        [IM_COMM_BROADCAST] = "broadcast",
+        [IM_COMM_ALL_TO_ALL] = "all_to_all",
+        [IM_COMM_SEND] = "send",
+        [IM_COMM_RECV] = "recv",
+        [IM_COMM_BARRIER] = "barrier",
     };
     return (unsigned)op < IM_COMM_OP_COUNT ? names[op] : "unknown";
 }
@@ -186,7 +191,8 @@ static im_status fit(im_comm *c, im_comm_op op, im_buffer *b, size_t count, im_d
 {
     size_t size = im_dtype_size(t);
     if (!size || count > SIZE_MAX / size || count * size > b->nbytes)
-        return im_fail(c->ctx, IM_ERR_INTERNAL, "%s: %zu x %s do not fit a buffer of %zu bytes", im_comm_op_name(op), count, im_dtype_name(t), b->nbytes);
+        return im_fail(c->ctx, IM_ERR_INTERNAL, "%s: %zu x %s do not fit a buffer of %zu bytes", im_comm_op_name(op), count, im_dtype_name(t),
+                       b->nbytes);
     b->nbytes = count * size;
     if (!b->nbytes)
         return IM_OK;
@@ -225,8 +231,8 @@ static im_status check_peer(im_comm *c, im_comm_op op, int peer)
 {
     if (peer >= 0 && peer < c->size)
         return IM_OK;
-    return im_fail(c->ctx, IM_ERR_ARG, "%s: %s %d in a communicator of %d ranks", im_comm_op_name(op), op == IM_COMM_BROADCAST ? "root" : "peer", peer,
-                   c->size);
+    return im_fail(c->ctx, IM_ERR_ARG, "%s: %s %d in a communicator of %d ranks", im_comm_op_name(op), op == IM_COMM_BROADCAST ? "root" : "peer",
+                   peer, c->size);
 }
 
 /* ---- the ring and the queue --------------------------------------------------------------- */
@@ -426,8 +432,8 @@ static im_status post_to_self(im_comm *c, im_queue *q, const im_comm_call *call)
     }
     const im_comm_call *first = &c->pending[0], *s = call->op == IM_COMM_SEND ? call : first, *w = call->op == IM_COMM_SEND ? first : call;
     if (s->count != w->count || s->dtype != w->dtype)
-        return im_fail(c->ctx, IM_ERR_ARG, "rank %d sends itself %zu x %s, but receives %zu x %s", c->rank, s->count, im_dtype_name(s->dtype), w->count,
-                       im_dtype_name(w->dtype));
+        return im_fail(c->ctx, IM_ERR_ARG, "rank %d sends itself %zu x %s, but receives %zu x %s", c->rank, s->count, im_dtype_name(s->dtype),
+                       w->count, im_dtype_name(w->dtype));
     im_comm_call copy = *s;
     copy.out = w->out;
     copy.done = call->done;

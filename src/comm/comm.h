@@ -89,9 +89,11 @@ const char *im_comm_backend(const im_comm *c); /* "threads"; of a decorator: wha
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-im_status im_comm_all_reduce(im_comm *c, im_queue *q, im_buffer in, im_buffer out, size_t count, im_dtype t, im_reduce r, im_event *done) IM_MUST_CHECK;
+im_status im_comm_all_reduce(im_comm *c, im_queue *q, im_buffer in, im_buffer out, size_t count, im_dtype t, im_reduce r,
+                             im_event *done) IM_MUST_CHECK;
 /* in: sum of counts[0..size) elements; out: counts[rank]. */
-im_status im_comm_reduce_scatter(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_reduce r, im_event *done) IM_MUST_CHECK;
+im_status im_comm_reduce_scatter(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_reduce r,
+                                 im_event *done) IM_MUST_CHECK;
 im_status im_comm_all_gather(im_comm *c, im_queue *q, im_buffer in, im_buffer out, const size_t *counts, im_dtype t, im_event *done) IM_MUST_CHECK;
 im_status im_comm_broadcast(im_comm *c, im_queue *q, im_buffer b, size_t count, im_dtype t, int root, im_event *done) IM_MUST_CHECK;
 im_status im_comm_all_to_all(im_comm *c, im_queue *q, im_buffer in, im_buffer out, size_t count_per_rank, im_dtype t, im_event *done) IM_MUST_CHECK;
@@ -114,8 +116,15 @@ void im_comm_abort(im_comm *c);
 /* ---- accounts ------------------------------------------------------------------------------- */
 
 typedef enum im_comm_op {
-    IM_COMM_ALL_REDUCE, IM_COMM_REDUCE_SCATTER, IM_COMM_ALL_GATHER, IM_COMM_BROADCAST, IM_COMM_ALL_TO_ALL, IM_COMM_SEND, IM_COMM_RECV,
-    IM_COMM_BARRIER, IM_COMM_OP_COUNT
+    IM_COMM_ALL_REDUCE,
+    IM_COMM_REDUCE_SCATTER,
+    IM_COMM_ALL_GATHER,
+    IM_COMM_BROADCAST,
+    IM_COMM_ALL_TO_ALL,
+    IM_COMM_SEND,
+    IM_COMM_RECV,
+    IM_COMM_BARRIER,
+    IM_COMM_OP_COUNT
 } im_comm_op;
 const char *im_comm_op_name(im_comm_op op); /* "all_reduce" */
 

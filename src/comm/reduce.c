@@ -75,37 +75,37 @@ static uint16_t f32_to_f16(float f)
 /* ---- one block ---------------------------------------------------------------------------- */
 
 /* A NaN wins: where the accumulator is one, both comparisons are false. */
-#define FOLD_FLOAT(acc, r, n, value)                                                                                    \
-    switch (r) {                                                                                                        \
-    case IM_SUM:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] += (value);                                                                                        \
-        break;                                                                                                          \
-    case IM_MAX:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = (value) > (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i];                          \
-        break;                                                                                                          \
-    case IM_MIN:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = (value) < (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i];                          \
-        break;                                                                                                          \
+#define FOLD_FLOAT(acc, r, n, value)                                                           \
+    switch (r) {                                                                               \
+    case IM_SUM:                                                                               \
+        for (size_t i = 0; i < (n); i++)                                                       \
+            (acc)[i] += (value);                                                               \
+        break;                                                                                 \
+    case IM_MAX:                                                                               \
+        for (size_t i = 0; i < (n); i++)                                                       \
+            (acc)[i] = (value) > (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i]; \
+        break;                                                                                 \
+    case IM_MIN:                                                                               \
+        for (size_t i = 0; i < (n); i++)                                                       \
+            (acc)[i] = (value) < (acc)[i] ? (value) : (value) != (value) ? (value) : (acc)[i]; \
+        break;                                                                                 \
     }
 
 /* Sums wrap: they are made unsigned; comparisons have the type's sign. */
-#define FOLD_INT(acc, sum, r, n, value, cast)                                                                           \
-    switch (r) {                                                                                                        \
-    case IM_SUM:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (sum)[i] = (cast)((sum)[i] + (cast)(value));                                                                \
-        break;                                                                                                          \
-    case IM_MAX:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = (value) > (acc)[i] ? (value) : (acc)[i];                                                         \
-        break;                                                                                                          \
-    case IM_MIN:                                                                                                        \
-        for (size_t i = 0; i < (n); i++)                                                                                \
-            (acc)[i] = (value) < (acc)[i] ? (value) : (acc)[i];                                                         \
-        break;                                                                                                          \
+#define FOLD_INT(acc, sum, r, n, value, cast)                   \
+    switch (r) {                                                \
+    case IM_SUM:                                                \
+        for (size_t i = 0; i < (n); i++)                        \
+            (sum)[i] = (cast)((sum)[i] + (cast)(value));        \
+        break;                                                  \
+    case IM_MAX:                                                \
+        for (size_t i = 0; i < (n); i++)                        \
+            (acc)[i] = (value) > (acc)[i] ? (value) : (acc)[i]; \
+        break;                                                  \
+    case IM_MIN:                                                \
+        for (size_t i = 0; i < (n); i++)                        \
+            (acc)[i] = (value) < (acc)[i] ? (value) : (acc)[i]; \
+        break;                                                  \
     }
 
 static void widen(fold_block *a, const void *src, size_t n, im_dtype t)

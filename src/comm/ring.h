@@ -16,15 +16,15 @@ typedef struct im_ring_header {
     char magic[8]; /* "imcring" */
     uint32_t version, header_bytes, group_bytes, record_bytes;
     uint32_t max_groups, max_members, max_records, pad;
-    int32_t rank, world;  /* of the world; its size */
+    int32_t rank, world; /* of the world; its size */
     char backend[16];
-    double wall;          /* seconds since 1970 when im_clock_now() was 0: times of ranks on one machine compare */
-    uint64_t written;     /* records so far; when above max_records, the last dropped is written - max_records */
+    double wall;              /* seconds since 1970 when im_clock_now() was 0: times of ranks on one machine compare */
+    uint64_t written;         /* records so far; when above max_records, the last dropped is written - max_records */
     uint32_t groups, members; /* used */
 } im_ring_header;
 
 typedef struct im_ring_group {
-    uint32_t id; /* equal on all its members; the world is 0 */
+    uint32_t id;        /* equal on all its members; the world is 0 */
     int32_t rank, size; /* rank: of the writer, in the group */
     uint32_t members;   /* index of the first of `size` world ranks; UINT32_MAX: there was no room */
 } im_ring_group;
@@ -36,17 +36,17 @@ typedef struct im_ring_record {
     uint64_t number; /* 0: nothing here, or just being written */
     uint64_t seq;    /* of the operation in its group; of messages: of that peer and direction */
     uint64_t count;
-    double enqueued, started, ended; /* im_clock_now() seconds; 0: not yet */
-    uint32_t group;  /* id */
-    int32_t peer;    /* world rank of the root or the other side, -1 */
+    double enqueued, started, ended;  /* im_clock_now() seconds; 0: not yet */
+    uint32_t group;                   /* id */
+    int32_t peer;                     /* world rank of the root or the other side, -1 */
     uint8_t op, dtype, reduce, state; /* im_comm_op, im_dtype, im_reduce, im_ring_state */
-    int32_t status;  /* im_status, when failed */
+    int32_t status;                   /* im_status, when failed */
 } im_ring_record;
 
 typedef struct im_comm_ring {
     im_ring_header header;
-    im_ring_group *group; /* [header.groups] */
-    int32_t *member;      /* [header.members] */
+    im_ring_group *group;   /* [header.groups] */
+    int32_t *member;        /* [header.members] */
     im_ring_record *record; /* [nrecord], by number */
     size_t nrecord;
 } im_comm_ring;

@@ -63,10 +63,10 @@ typedef enum im_kernels { IM_KERNELS_FAST, IM_KERNELS_PLAIN } im_kernels;
 
 typedef struct im_device_config {
     bool deferred;
-    int threads;          /* OpenMP team of the compute queue; 0: im_machine_cores() */
+    int threads; /* OpenMP team of the compute queue; 0: im_machine_cores() */
     im_kernels kernels;
-    int slow_ns;          /* deferred: sleep before each item, to shake orders; 0 none */
-    bool comm_threads;    /* queues from IM_QUEUE_COMM0 up have threads of their own: for communicators of several ranks */
+    int slow_ns;       /* deferred: sleep before each item, to shake orders; 0 none */
+    bool comm_threads; /* queues from IM_QUEUE_COMM0 up have threads of their own: for communicators of several ranks */
 } im_device_config;
 
 im_status im_device_open(im_context *ctx, const im_device_config *cfg, im_device **out) IM_MUST_CHECK;
@@ -78,7 +78,7 @@ const im_device_config *im_device_config_of(const im_device *d); /* threads reso
 im_status im_device_reserve(im_device *d, im_class c, size_t nbytes) IM_MUST_CHECK;
 size_t im_device_reserved(const im_device *d, im_class c);
 size_t im_device_touched(const im_device *d, im_class c); /* bytes of its pages that lie in memory */
-void im_device_release(im_device *d, im_class c); /* after im_device_sync; the class may be reserved again */
+void im_device_release(im_device *d, im_class c);         /* after im_device_sync; the class may be reserved again */
 
 im_queue *im_device_queue(im_device *d, unsigned id); /* made at first use; NULL when it cannot be */
 
@@ -91,8 +91,8 @@ typedef struct im_work {
     const im_buffer *buf; /* copied at push */
     int nbuf;
     im_op_now now;
-    const char *name;     /* for spans and errors; static or lives as long as the device */
-    uint32_t tag;         /* caller's number for spans and errors: bound op index */
+    const char *name; /* for spans and errors; static or lives as long as the device */
+    uint32_t tag;     /* caller's number for spans and errors: bound op index */
 } im_work;
 
 #define IM_WORK_MAX_BUFFERS 20

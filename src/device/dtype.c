@@ -24,9 +24,9 @@ const char *im_dtype_name(im_dtype t)
 const char *im_class_name(im_class c)
 {
     static const char *const names[IM_CLASS_COUNT] = {
-        [IM_CLASS_WEIGHTS] = "weights", [IM_CLASS_GRADIENTS] = "gradients", [IM_CLASS_OPTIMIZER] = "optimizer",
-        [IM_CLASS_ACTIVATIONS] = "activations", [IM_CLASS_COMM] = "communication", [IM_CLASS_KV] = "kv cache",
-        [IM_CLASS_SCRATCH] = "scratch", [IM_CLASS_CARRY] = "carry",
+        [IM_CLASS_WEIGHTS] = "weights",         [IM_CLASS_GRADIENTS] = "gradients", [IM_CLASS_OPTIMIZER] = "optimizer",
+        [IM_CLASS_ACTIVATIONS] = "activations", [IM_CLASS_COMM] = "communication",  [IM_CLASS_KV] = "kv cache",
+        [IM_CLASS_SCRATCH] = "scratch",         [IM_CLASS_CARRY] = "carry",
     };
     return (unsigned)c < IM_CLASS_COUNT ? names[c] : "unknown";
 }

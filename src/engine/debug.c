@@ -104,9 +104,7 @@ im_status im_engine_faulty_collective(im_engine *e, const im_bound *x, const im_
     case IM_ENGINE_MISSING: return IM_OK;
     case IM_ENGINE_GROUP: return alone(e, x, s, q);
     case IM_ENGINE_STALE: return stale(e, x, s, q);
-    case IM_ENGINE_SCALE:
-        IM_TRY(im_engine_collective(e, x, s, q));
-        return scale(e, x, q, 1.0 / n);
+    case IM_ENGINE_SCALE: IM_TRY(im_engine_collective(e, x, s, q)); return scale(e, x, q, 1.0 / n);
     case IM_ENGINE_DOUBLED:
         IM_TRY(im_engine_collective(e, x, s, q));
         /* in place the second sum adds up the first; a scattered one would be the same again, so it counts twice */
@@ -152,8 +150,14 @@ im_status im_engine_tell_edge(im_engine *e, const im_runnable *r, uint32_t first
         return IM_OK;
     const im_bound *x = &p->bound[op];
     int dp = e->layout->place.dp;
-    im_engine_edge out = {.verb = s->verb, .unit = s->target, .mb = s->mb, .step = now->step, .first_sample = im_plan_first_sample(&e->plan, dp, s->mb),
-                          .B = im_plan_micro_batch_size(&e->plan, dp, s->mb), .T = e->plan.seq_len, .D = e->plan.model->arch.D};
+    im_engine_edge out = {.verb = s->verb,
+                          .unit = s->target,
+                          .mb = s->mb,
+                          .step = now->step,
+                          .first_sample = im_plan_first_sample(&e->plan, dp, s->mb),
+                          .B = im_plan_micro_batch_size(&e->plan, dp, s->mb),
+                          .T = e->plan.seq_len,
+                          .D = e->plan.model->arch.D};
     out.rows = out.B * out.T;
     if (e->layout->sequence_parallel) {
         int64_t last;

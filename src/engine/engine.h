@@ -18,8 +18,8 @@ typedef enum im_mode { IM_MODE_TRAIN, IM_MODE_EVAL, IM_MODE_INFER } im_mode;
 typedef struct im_program_want {
     im_mode mode;
     int64_t batch, seq_len;
-    int64_t kv_max;        /* INFER; the same in all INFER programs of a run */
-    bool all_logits;       /* INFER: log-probabilities of every given token too (row results) */
+    int64_t kv_max;            /* INFER; the same in all INFER programs of a run */
+    bool all_logits;           /* INFER: log-probabilities of every given token too (row results) */
     double temperature, top_p; /* INFER: sampling */
     int64_t top_k;
     uint64_t seed;
@@ -45,23 +45,23 @@ typedef enum im_engine_fault {
 
 /* What an instruction left behind: of FORWARD u the output of unit u; of LOSS and BACKWARD u the gradient of what unit u reads. */
 typedef struct im_engine_edge {
-    int verb;                     /* im_verb */
+    int verb; /* im_verb */
     int unit, mb;
-    int64_t step, first_sample;   /* as im_op_now.step; first sample of the micro-batch within the step */
-    int64_t B, T, D, row0, rows;  /* this rank has rows [row0, row0+rows) of the B*T */
-    const float *data;            /* (rows, D), valid during the call */
+    int64_t step, first_sample;  /* as im_op_now.step; first sample of the micro-batch within the step */
+    int64_t B, T, D, row0, rows; /* this rank has rows [row0, row0+rows) of the B*T */
+    const float *data;           /* (rows, D), valid during the call */
 } im_engine_edge;
 
 typedef struct im_engine_debug {
     im_engine_fault fault;
-    uint64_t at;                  /* the at-th collective of a step that the fault can be made to, from 1 */
+    uint64_t at; /* the at-th collective of a step that the fault can be made to, from 1 */
     void *arg;
     im_status (*edge)(void *arg, const im_engine_edge *x); /* TRAIN in fp32: after each such instruction; may be NULL */
 } im_engine_debug;
 
 typedef struct im_engine_config {
     const im_plan *plan;
-    im_device *device;     /* opened; the engine reserves its arenas */
+    im_device *device; /* opened; the engine reserves its arenas */
     im_comm *world;
     const im_program_want *want;
     size_t nwant;
@@ -93,7 +93,8 @@ im_status im_engine_fill(im_engine *e, size_t bucket, im_fill_fn fill, void *arg
  * `first_sample` counts from the start of this step's global batch. INFER: only ids and pos are asked for, targets only with all_logits. */
 typedef struct im_source {
     void *arg;
-    im_status (*load)(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg);
+    im_status (*load)(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg);
 } im_source;
 
 /* lr and clip of the next step (device scalars). */
@@ -102,12 +103,12 @@ im_status im_engine_set_hyper(im_engine *e, double lr, double clip) IM_MUST_CHEC
 im_status im_engine_run(im_engine *e, size_t i, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
 
 typedef struct im_metrics {
-    double loss;        /* mean over counted tokens */
-    double tokens;      /* counted tokens of the global batch */
+    double loss;   /* mean over counted tokens */
+    double tokens; /* counted tokens of the global batch */
     double loss_sum;
-    double grad_norm;   /* before clipping; TRAIN */
-    bool finite;        /* false: UPDATE changed nothing */
-    int64_t updates;    /* Adam's step count */
+    double grad_norm; /* before clipping; TRAIN */
+    bool finite;      /* false: UPDATE changed nothing */
+    int64_t updates;  /* Adam's step count */
 } im_metrics;
 /* Waits for the last run. */
 im_status im_engine_metrics(im_engine *e, im_metrics *out) IM_MUST_CHECK;

@@ -6,8 +6,8 @@
 #include "plan/program.h"
 
 typedef struct im_staging {
-    int32_t *host;      /* ids, targets, pos, seg, one after the other */
-    size_t count;       /* B*T of the largest program */
+    int32_t *host; /* ids, targets, pos, seg, one after the other */
+    size_t count;  /* B*T of the largest program */
     im_event uploaded;
 } im_staging;
 
@@ -20,13 +20,13 @@ typedef struct im_snapshot_item {
 
 typedef struct im_runnable {
     im_program *program;
-    im_op_state **state;  /* [nbound], borrowed from the cache; NULL for collectives */
-    im_event *done;       /* [nbound], of the last run */
+    im_op_state **state; /* [nbound], borrowed from the cache; NULL for collectives */
+    im_event *done;      /* [nbound], of the last run */
 } im_runnable;
 
 struct im_engine {
     im_context *ctx;
-    im_plan plan;          /* a copy; model is borrowed */
+    im_plan plan; /* a copy; model is borrowed */
     im_device *device;
     im_comm *world;
     im_comm *group[IM_GROUP_COUNT][IM_QUEUE_MAX]; /* one communicator for each group and queue in use */
@@ -36,15 +36,15 @@ struct im_engine {
     im_program **programs; /* [nrun], as in run */
     size_t nrun;
     im_memory memory;
-    im_op_state **cache;   /* every prepared state, once */
+    im_op_state **cache; /* every prepared state, once */
     uint64_t *cache_key;
     const im_bound **cache_of;
     size_t ncache, cap_cache;
     im_buffer scratch, probe; /* probe: 64 bytes of CARRY for im_op_finite and hyper-parameters' staging */
     im_buffer scalar[IM_SCALAR_COUNT];
-    im_staging *staging;   /* per micro-batch */
+    im_staging *staging; /* per micro-batch */
     size_t nstaging;
-    im_event *written;     /* [nbucket]: the last snapshot's write of the bucket */
+    im_event *written; /* [nbucket]: the last snapshot's write of the bucket */
     im_event snapshot_end;
     im_snapshot snapshot;
     im_snapshot_item *item;
@@ -52,12 +52,12 @@ struct im_engine {
     bool used[IM_QUEUE_MAX]; /* queues that have had work of a program */
     size_t last_run;
     im_arena *arena;
-    float *convert;        /* staging of im_engine_read and write */
+    float *convert; /* staging of im_engine_read and write */
     double hyper[IM_HYPER_COUNT];
     const im_engine_debug *debug; /* NULL in every run that is not verified */
     struct {
-        uint64_t seen;     /* collectives of this step that the fault can be made to */
-        void *old;         /* STALE: what the gather gave first */
+        uint64_t seen; /* collectives of this step that the fault can be made to */
+        void *old;     /* STALE: what the gather gave first */
         size_t old_bytes;
         float *edge;
         size_t edge_bytes;
@@ -68,7 +68,7 @@ enum { IM_CONVERT_ELEMENTS = 1 << 18 };
 
 /* The buffer of a named persistent value; nbytes 0 when no program has it. */
 im_buffer im_engine_value(const im_engine *e, size_t program, im_role role, int index, int mb);
-im_status im_engine_copy_in(im_engine *e, im_buffer b, const void *src, size_t nbytes) IM_MUST_CHECK;  /* synchronous */
+im_status im_engine_copy_in(im_engine *e, im_buffer b, const void *src, size_t nbytes) IM_MUST_CHECK; /* synchronous */
 im_status im_engine_copy_out(im_engine *e, void *dst, im_buffer b, size_t nbytes) IM_MUST_CHECK;
 
 /* run.c */

@@ -9,9 +9,17 @@
 
 static im_program_spec spec_of(const im_program_want *w)
 {
-    return (im_program_spec){.mode = w->mode == IM_MODE_TRAIN ? IM_PROGRAM_TRAIN : w->mode == IM_MODE_EVAL ? IM_PROGRAM_EVAL : IM_PROGRAM_INFER,
-                             .batch = w->batch, .seq_len = w->seq_len, .kv_max = w->kv_max, .all_logits = w->all_logits,
-                             .temperature = w->temperature, .top_p = w->top_p, .top_k = w->top_k, .seed = w->seed};
+    return (im_program_spec){.mode = w->mode == IM_MODE_TRAIN  ? IM_PROGRAM_TRAIN
+                                     : w->mode == IM_MODE_EVAL ? IM_PROGRAM_EVAL
+                                                               : IM_PROGRAM_INFER,
+                             .batch = w->batch,
+                             .seq_len = w->seq_len,
+                             .kv_max = w->kv_max,
+                             .all_logits = w->all_logits,
+                             .temperature = w->temperature,
+                             .top_p = w->top_p,
+                             .top_k = w->top_k,
+                             .seed = w->seed};
 }
 
 static im_status check_want(im_context *ctx, const im_plan *plan, const im_program_want *w)
@@ -32,7 +40,8 @@ static im_status check_want(im_context *ctx, const im_plan *plan, const im_progr
 }
 
 /* Layout, and build, place and link of every program. */
-static im_status build_all(im_context *ctx, const im_plan *plan, int rank, const im_program_want *want, size_t nwant, im_layout **layout, im_program **program)
+static im_status build_all(im_context *ctx, const im_plan *plan, int rank, const im_program_want *want, size_t nwant, im_layout **layout,
+                           im_program **program)
 {
     im_status status;
     IM_TRY(im_plan_validate(ctx, plan));
@@ -271,7 +280,8 @@ static int group_ranks(const im_layout *l, im_group_id g, int *ranks)
         bool same_tp = p.tp == me.tp, same_cp = p.cp == me.cp, same_dp = p.dp == me.dp, same_pp = p.pp == me.pp;
         bool in = g == IM_GROUP_WORLD || (g == IM_GROUP_TP && same_cp && same_dp && same_pp) || (g == IM_GROUP_CP && same_tp && same_dp && same_pp) ||
                   (g == IM_GROUP_DP && same_tp && same_cp && same_pp) || (g == IM_GROUP_PP && same_tp && same_cp && same_dp) ||
-                  (g == IM_GROUP_TIED && same_tp && same_cp && same_dp && (p.pp == 0 || p.pp == l->mesh.pp - 1)) || (g == IM_GROUP_KV && same_cp && same_dp && same_pp && p.tp / l->share.replicas == me.tp / l->share.replicas);
+                  (g == IM_GROUP_TIED && same_tp && same_cp && same_dp && (p.pp == 0 || p.pp == l->mesh.pp - 1)) ||
+                  (g == IM_GROUP_KV && same_cp && same_dp && same_pp && p.tp / l->share.replicas == me.tp / l->share.replicas);
         if (in)
             ranks[n++] = r;
     }
@@ -402,7 +412,8 @@ im_status im_engine_open(im_context *ctx, const im_engine_config *cfg, im_engine
         im_arena_destroy(arena);
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for the engine");
     }
-    *e = (im_engine){.ctx = ctx, .plan = *cfg->plan, .device = cfg->device, .world = cfg->world, .arena = arena, .run = run, .want = want, .debug = cfg->debug};
+    *e = (im_engine){
+        .ctx = ctx, .plan = *cfg->plan, .device = cfg->device, .world = cfg->world, .arena = arena, .run = run, .want = want, .debug = cfg->debug};
     status = build_all(ctx, &e->plan, im_comm_rank(cfg->world), cfg->want, cfg->nwant, &e->layout, program);
     if (status != IM_OK) {
         im_arena_destroy(arena);

@@ -55,7 +55,8 @@ im_status im_engine_collective(im_engine *e, const im_bound *x, const im_step *s
         return im_fail(e->ctx, IM_ERR_UNSUPPORTED, "tp %d, dp %d: at most 1024 each", e->layout->mesh.tp, e->layout->mesh.dp);
     switch ((im_collective)x->op->collective) {
     case IM_COLL_ALL_REDUCE: return im_comm_all_reduce(c, q, x->buf[0], x->buf[0], n, t, IM_SUM, NULL);
-    case IM_COLL_REDUCE_SCATTER: return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], im_engine_counts(e, x->op, s->target, counts), t, IM_SUM, NULL);
+    case IM_COLL_REDUCE_SCATTER:
+        return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], im_engine_counts(e, x->op, s->target, counts), t, IM_SUM, NULL);
     case IM_COLL_ALL_GATHER: {
         im_buffer whole = x->buf[1], own = x->buf[0];
         im_engine_counts(e, x->op, s->target, counts);
@@ -185,8 +186,12 @@ im_status im_engine_metrics(im_engine *e, im_metrics *out)
     IM_TRY(im_engine_copy_out(e, &tokens, scalar(e, IM_SCALAR_TOKENS), sizeof tokens));
     if (train)
         IM_TRY(im_engine_copy_out(e, clip, scalar(e, IM_SCALAR_CLIP), sizeof clip));
-    *out = (im_metrics){.loss = tokens > 0 ? loss / tokens : 0, .tokens = tokens, .loss_sum = loss, .grad_norm = clip[IM_CLIP_NORM],
-                        .finite = train ? clip[IM_CLIP_FINITE] != 0 : __builtin_isfinite(loss), .updates = (int64_t)clip[IM_CLIP_T]};
+    *out = (im_metrics){.loss = tokens > 0 ? loss / tokens : 0,
+                        .tokens = tokens,
+                        .loss_sum = loss,
+                        .grad_norm = clip[IM_CLIP_NORM],
+                        .finite = train ? clip[IM_CLIP_FINITE] != 0 : __builtin_isfinite(loss),
+                        .updates = (int64_t)clip[IM_CLIP_T]};
     return IM_OK;
 }
 

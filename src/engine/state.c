@@ -269,7 +269,11 @@ static void tell(const im_engine *e, const im_program *p, const im_bound *x, int
         else
             im_str_append(out, u->type == IM_UNIT_EMBED ? "embedding, " : "head, ");
     }
-    im_str_printf(out, "%s of %s", x->value[o].role == IM_ROLE_GRAD ? "parameter gradient" : s->verb == IM_BACKWARD ? "gradient" : "output", x->op->label);
+    im_str_printf(out, "%s of %s",
+                  x->value[o].role == IM_ROLE_GRAD ? "parameter gradient"
+                  : s->verb == IM_BACKWARD         ? "gradient"
+                                                   : "output",
+                  x->op->label);
     if (s->mb >= 0)
         im_str_printf(out, ", micro-batch %d", s->mb);
     im_str_printf(out, ": %s at element %.0f (", kind_of(at[1]), at[0]);

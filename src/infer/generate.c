@@ -40,8 +40,8 @@ static im_status parse_ids(im_context *ctx, const im_infer_options *o, const im_
             return im_fail(ctx, IM_ERR_ARG, "--ids: \"%.*s\" at character %zu is no id: numbers with commas or spaces between, as in \"1,2,3\"",
                            len < 40 ? len : 40, at, (size_t)(at - o->ids) + 1);
         if (id < 0 || id >= m->arch.V)
-            return im_fail(ctx, IM_ERR_ARG, "--ids: %.*s (number %zu): ids are from 0 to %" PRId64 " (%s: vocab_size)", len < 40 ? len : 40, at, r->nprompt + 1,
-                           m->arch.V - 1, m->source);
+            return im_fail(ctx, IM_ERR_ARG, "--ids: %.*s (number %zu): ids are from 0 to %" PRId64 " (%s: vocab_size)", len < 40 ? len : 40, at,
+                           r->nprompt + 1, m->arch.V - 1, m->source);
         r->prompt[r->nprompt++] = (int32_t)id;
         at = end;
     }
@@ -71,14 +71,16 @@ static im_status make_prompt(im_context *ctx, const im_infer_options *o, const i
         if (!o->stop.item[i][0])
             return im_fail(ctx, IM_ERR_ARG, "--stop: an empty text would end everything at once");
     if (o->ids && !r->bytes && o->stop.n)
-        return im_fail(ctx, IM_ERR_UNSUPPORTED, "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (only models of bytes, vocabulary %d)",
+        return im_fail(ctx, IM_ERR_UNSUPPORTED,
+                       "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (only models of bytes, vocabulary %d)",
                        m->source, m->arch.V, IM_BYTE_VOCAB);
     if (o->ids)
         return parse_ids(ctx, o, m, r);
     if (r->bytes)
         return bytes_of_text(ctx, o, r);
     return im_fail(ctx, IM_ERR_UNSUPPORTED,
-                   "--prompt: %s has a vocabulary of %" PRId64 " ids from a tokenizer, and this version reads text only for models of bytes (vocabulary %d); "
+                   "--prompt: %s has a vocabulary of %" PRId64
+                   " ids from a tokenizer, and this version reads text only for models of bytes (vocabulary %d); "
                    "let its tokenizer make ids and give --ids \"1,2,3\"",
                    m->source, m->arch.V, IM_BYTE_VOCAB);
 }
@@ -97,10 +99,11 @@ static im_status count_new(im_context *ctx, const im_infer_options *o, const im_
 {
     int64_t P = m->arch.P, left = P - (int64_t)nprompt;
     if (left < 0 || (left == 0 && o->max_tokens != 0))
-        return im_fail(ctx, IM_ERR_ARG, "the prompt has %zu tokens, and the model %" PRId64 " positions for prompt and new tokens (%s): shorten it", nprompt, P,
-                       m->source);
+        return im_fail(ctx, IM_ERR_ARG, "the prompt has %zu tokens, and the model %" PRId64 " positions for prompt and new tokens (%s): shorten it",
+                       nprompt, P, m->source);
     if (o->max_tokens > left)
-        return im_fail(ctx, IM_ERR_ARG, "--max-tokens %" PRId64 " behind a prompt of %zu tokens is beyond the model's %" PRId64 " positions (%s): at most %" PRId64,
+        return im_fail(ctx, IM_ERR_ARG,
+                       "--max-tokens %" PRId64 " behind a prompt of %zu tokens is beyond the model's %" PRId64 " positions (%s): at most %" PRId64,
                        o->max_tokens, nprompt, P, m->source, left);
     *out = o->max_tokens >= 0 ? o->max_tokens : left < IM_INFER_DEFAULT_TOKENS ? left : IM_INFER_DEFAULT_TOKENS;
     return IM_OK;

@@ -21,8 +21,8 @@ struct im_infer {
     im_infer_config cfg;
     int64_t size[IM_MAX_PROGRAMS]; /* ids of each program, descending; the last is the one that samples */
     size_t nprogram;
-    int64_t pos;       /* ids in the cache */
-    bool has_last;     /* an id of the sequence that is not in the cache yet */
+    int64_t pos;   /* ids in the cache */
+    bool has_last; /* an id of the sequence that is not in the cache yet */
     int32_t last;
     const int32_t *piece, *next; /* what load gives; next NULL: no targets */
 };
@@ -126,11 +126,13 @@ im_status im_infer_start(im_infer *g, const im_infer_config *cfg)
     if (!g->cfg.positions)
         g->cfg.positions = a->P;
     if (g->cfg.positions < 1 || g->cfg.positions > a->P)
-        return im_fail(g->ctx, IM_ERR_ARG, "%" PRId64 " positions: from 1 to the model's %" PRId64 " (%s)", g->cfg.positions, a->P, g->session.model->source);
+        return im_fail(g->ctx, IM_ERR_ARG, "%" PRId64 " positions: from 1 to the model's %" PRId64 " (%s)", g->cfg.positions, a->P,
+                       g->session.model->source);
     im_infer_rewind(g);
     choose_sizes(g);
     for (size_t i = 0; i < g->nprogram; i++)
-        want[i] = (im_program_want){.mode = IM_MODE_INFER, .batch = 1, .seq_len = g->size[i], .kv_max = g->cfg.positions, .all_logits = cfg->prompt_logprobs};
+        want[i] = (im_program_want){
+            .mode = IM_MODE_INFER, .batch = 1, .seq_len = g->size[i], .kv_max = g->cfg.positions, .all_logits = cfg->prompt_logprobs};
     im_program_want *draws = &want[g->nprogram - 1];
     draws->all_logits = false;
     draws->temperature = cfg->temperature;
@@ -146,7 +148,8 @@ im_status im_infer_start(im_infer *g, const im_infer_config *cfg)
 /* ---- running -------------------------------------------------------------------------------------- */
 
 /* im_source.load: the piece that runs. */
-static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg)
 {
     const im_infer *g = arg;
     (void)first_sample, (void)B, (void)seg;
@@ -196,13 +199,14 @@ static im_status check_feed(const im_infer *g, const int32_t *ids, size_t n, con
     if (!g->session.engine)
         return im_fail(g->ctx, IM_ERR_ARG, "the generator was not started");
     if (n > (size_t)im_infer_room(g))
-        return im_fail(g->ctx, IM_ERR_ARG, "%zu more ids behind %" PRId64 ": the sequence has room for %" PRId64, n, im_infer_length(g), g->cfg.positions);
+        return im_fail(g->ctx, IM_ERR_ARG, "%zu more ids behind %" PRId64 ": the sequence has room for %" PRId64, n, im_infer_length(g),
+                       g->cfg.positions);
     if (logprob && !g->cfg.prompt_logprobs)
         return im_fail(g->ctx, IM_ERR_ARG, "log-probabilities of given ids: the generator was started without them");
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= V)
-            return im_fail(g->ctx, IM_ERR_ARG, "id %d (number %zu of those given): ids are from 0 to %" PRId64 " (%s: vocab_size)", ids[i], i + 1, V - 1,
-                           g->session.model->source);
+            return im_fail(g->ctx, IM_ERR_ARG, "id %d (number %zu of those given): ids are from 0 to %" PRId64 " (%s: vocab_size)", ids[i], i + 1,
+                           V - 1, g->session.model->source);
     return IM_OK;
 }
 

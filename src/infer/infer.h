@@ -29,7 +29,7 @@ typedef struct im_infer_config {
     int64_t top_k;        /* 0: all */
     uint64_t seed;
     im_dtype precision;
-    int threads;          /* 0: all usable cores */
+    int threads; /* 0: all usable cores */
     im_kernels kernels;
     bool deferred;
 } im_infer_config;
@@ -74,7 +74,7 @@ void im_infer_stops_free(im_infer_stops *s);
 
 typedef struct im_infer_options {
     const char *model, *prompt, *ids;
-    size_t prompt_len; /* of prompt, which may have zero bytes in it; 0: it has none, and ends where a text ends */
+    size_t prompt_len;  /* of prompt, which may have zero bytes in it; 0: it has none, and ends where a text ends */
     int64_t max_tokens; /* -1: 256, or as many as the model's positions allow */
     double temperature, top_p;
     int64_t top_k, seed;
@@ -98,9 +98,10 @@ const char *im_infer_stop_name(im_infer_stop s); /* "length", "eos", "stop strin
 
 typedef struct im_infer_sink {
     void *arg;
-    void (*text)(void *arg, const char *utf8, size_t n);   /* whole characters, as soon as they are certain; other models: ids in decimal; may be NULL */
-    void (*id)(void *arg, int32_t id, float logprob);      /* each new id; may be NULL */
-    bool (*stop)(void *arg);                               /* asked before each id; may be NULL */
+    void (*text)(void *arg, const char *utf8,
+                 size_t n);                           /* whole characters, as soon as they are certain; other models: ids in decimal; may be NULL */
+    void (*id)(void *arg, int32_t id, float logprob); /* each new id; may be NULL */
+    bool (*stop)(void *arg);                          /* asked before each id; may be NULL */
 } im_infer_sink;
 
 typedef struct im_infer_result {
@@ -109,14 +110,15 @@ typedef struct im_infer_result {
     float *prompt_logprob, *logprob; /* prompt_logprob NULL unless asked for; its first is NaN */
     im_str text;                     /* of a byte model: UTF-8, without end and stop string; else the ids in decimal */
     im_infer_stop stop;
-    const char *stop_string;         /* of the options; NULL when that was not the reason */
+    const char *stop_string; /* of the options; NULL when that was not the reason */
     bool bytes;
     double load_s, prompt_s, next_s; /* seconds: until ready, for the prompt, for the new ids */
 } im_infer_result;
 
 /* Options as the table's rows say. Refused: no prompt or two, text for a model that is not of bytes, ids that are none or not below the
  * vocabulary, more positions than the model has. */
-im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, const im_infer_sink *sink, im_infer_result *out) IM_MUST_CHECK;
+im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, const im_infer_sink *sink,
+                            im_infer_result *out) IM_MUST_CHECK;
 void im_infer_result_free(im_infer_result *r);
 /* {"prompt_ids": [..], "ids": [..], "logprobs": [..], "text": .. or null, "stop": .., "stop_string": .. or null}; with prompt_logprobs those too. */
 void im_infer_result_json(const im_infer_result *r, im_str *out);

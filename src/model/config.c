@@ -14,7 +14,7 @@ bool im_config_present(const im_json_value *object, const char *key)
 /* The value as a message shows it: JSON, cut when long. */
 static void show(const im_json_value *v, char *buf, size_t size)
 {
-    im_str s = { 0 };
+    im_str s = {0};
     im_config_write_value(v, &s);
     const char *text = im_str_text(&s);
     if (s.len < size)
@@ -24,8 +24,8 @@ static void show(const im_json_value *v, char *buf, size_t size)
     im_str_free(&s);
 }
 
-im_status im_config_int(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, int64_t min,
-                        int64_t max, int64_t fallback, int64_t *out)
+im_status im_config_int(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, int64_t min, int64_t max,
+                        int64_t fallback, int64_t *out)
 {
     const im_json_value *v = im_json_get(object, key);
     if (im_json_type_of(v) == IM_JSON_NULL) {
@@ -51,8 +51,8 @@ im_status im_config_need_int(im_context *ctx, const im_json *doc, const char *ke
     return im_config_int(ctx, doc, root, "", use, 1, max, 0, out);
 }
 
-im_status im_config_real(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, double min,
-                         double max, double fallback, double *out)
+im_status im_config_real(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, double min, double max,
+                         double fallback, double *out)
 {
     const im_json_value *v = im_json_get(object, key);
     if (im_json_type_of(v) == IM_JSON_NULL) {
@@ -100,15 +100,15 @@ im_status im_config_activation(im_context *ctx, const im_json *doc, const char *
         const char *name;
         im_act act;
     } known[] = {
-        { "gelu", IM_ACT_GELU_ERF },
-        { "gelu_python", IM_ACT_GELU_ERF },
-        { "gelu_new", IM_ACT_GELU_TANH },
-        { "gelu_fast", IM_ACT_GELU_TANH },
-        { "gelu_pytorch_tanh", IM_ACT_GELU_TANH },
-        { "gelu_python_tanh", IM_ACT_GELU_TANH },
-        { "silu", IM_ACT_SILU },
-        { "swish", IM_ACT_SILU },
-        { "relu", IM_ACT_RELU },
+        {"gelu", IM_ACT_GELU_ERF},
+        {"gelu_python", IM_ACT_GELU_ERF},
+        {"gelu_new", IM_ACT_GELU_TANH},
+        {"gelu_fast", IM_ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", IM_ACT_GELU_TANH},
+        {"gelu_python_tanh", IM_ACT_GELU_TANH},
+        {"silu", IM_ACT_SILU},
+        {"swish", IM_ACT_SILU},
+        {"relu", IM_ACT_RELU},
     };
     if (!im_config_present(im_json_root(doc), key)) {
         *out = fallback;
@@ -131,8 +131,8 @@ im_status im_config_head_size(im_context *ctx, const im_json *doc, const char *h
                               int64_t *out)
 {
     if (hidden % heads != 0)
-        return im_fail(ctx, IM_ERR_FORMAT, "%s: %s %lld is not a multiple of %s %lld", im_json_name(doc), hidden_key, (long long)hidden,
-                       heads_key, (long long)heads);
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: %s %lld is not a multiple of %s %lld", im_json_name(doc), hidden_key, (long long)hidden, heads_key,
+                       (long long)heads);
     *out = hidden / heads;
     return IM_OK;
 }
@@ -158,21 +158,11 @@ void im_config_write_real(double x, im_str *out)
 void im_config_write_value(const im_json_value *v, im_str *out)
 {
     switch (im_json_type_of(v)) {
-    case IM_JSON_NULL:
-        im_str_append(out, "null");
-        break;
-    case IM_JSON_BOOL:
-        im_str_append(out, im_json_bool(v, false) ? "true" : "false");
-        break;
-    case IM_JSON_INT:
-        im_str_printf(out, "%lld", (long long)im_json_int(v, 0));
-        break;
-    case IM_JSON_REAL:
-        im_config_write_real(im_json_real(v, 0), out);
-        break;
-    case IM_JSON_STRING:
-        im_str_json_string(out, im_json_string(v, ""), im_json_string_len(v));
-        break;
+    case IM_JSON_NULL: im_str_append(out, "null"); break;
+    case IM_JSON_BOOL: im_str_append(out, im_json_bool(v, false) ? "true" : "false"); break;
+    case IM_JSON_INT: im_str_printf(out, "%lld", (long long)im_json_int(v, 0)); break;
+    case IM_JSON_REAL: im_config_write_real(im_json_real(v, 0), out); break;
+    case IM_JSON_STRING: im_str_json_string(out, im_json_string(v, ""), im_json_string_len(v)); break;
     case IM_JSON_ARRAY:
         im_str_append(out, "[");
         for (size_t i = 0; i < im_json_length(v); i++) {

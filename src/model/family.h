@@ -31,15 +31,15 @@ void im_model_add_param(im_table *t, im_slot slot, im_init init, bool glue, int6
 
 static inline im_init im_init_normal(double std)
 {
-    return (im_init){ .kind = IM_INIT_NORMAL, .std = std };
+    return (im_init){.kind = IM_INIT_NORMAL, .std = std};
 }
 static inline im_init im_init_zeros(void)
 {
-    return (im_init){ .kind = IM_INIT_ZEROS };
+    return (im_init){.kind = IM_INIT_ZEROS};
 }
 static inline im_init im_init_ones(void)
 {
-    return (im_init){ .kind = IM_INIT_ONES };
+    return (im_init){.kind = IM_INIT_ONES};
 }
 
 /* ---- reading config.json: absent and null give the fallback; a wrong type or a value outside [min, max] is an
@@ -56,16 +56,20 @@ enum {
     IM_CONFIG_MAX_HEADS = 1 << 16
 };
 
-im_status im_config_need_int(im_context *ctx, const im_json *doc, const char *key, const char *alias, int64_t max, int64_t *out) IM_MUST_CHECK; /* from 1 */
-im_status im_config_int(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, int64_t min, int64_t max, int64_t fallback, int64_t *out) IM_MUST_CHECK;
-im_status im_config_real(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, double min, double max, double fallback, double *out) IM_MUST_CHECK;
+im_status im_config_need_int(im_context *ctx, const im_json *doc, const char *key, const char *alias, int64_t max,
+                             int64_t *out) IM_MUST_CHECK; /* from 1 */
+im_status im_config_int(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, int64_t min, int64_t max,
+                        int64_t fallback, int64_t *out) IM_MUST_CHECK;
+im_status im_config_real(im_context *ctx, const im_json *doc, const im_json_value *object, const char *path, const char *key, double min, double max,
+                         double fallback, double *out) IM_MUST_CHECK;
 im_status im_config_flag(im_context *ctx, const im_json *doc, const char *key, bool fallback, bool *out) IM_MUST_CHECK;
 /* A flag that must not be true: IM_ERR_UNSUPPORTED by name. */
 im_status im_config_refuse(im_context *ctx, const im_json *doc, const char *key) IM_MUST_CHECK;
 im_status im_config_activation(im_context *ctx, const im_json *doc, const char *key, im_act fallback, im_act *out) IM_MUST_CHECK;
 bool im_config_present(const im_json_value *object, const char *key); /* there and not null */
 /* heads divide hidden: head size when no key gives it. */
-im_status im_config_head_size(im_context *ctx, const im_json *doc, const char *hidden_key, int64_t hidden, const char *heads_key, int64_t heads, int64_t *out) IM_MUST_CHECK;
+im_status im_config_head_size(im_context *ctx, const im_json *doc, const char *hidden_key, int64_t hidden, const char *heads_key, int64_t heads,
+                              int64_t *out) IM_MUST_CHECK;
 /* A value as JSON text; reals with the fewest digits that read back to the same bits. */
 void im_config_write_value(const im_json_value *v, im_str *out);
 void im_config_write_real(double x, im_str *out);

@@ -40,7 +40,7 @@ static size_t round_up(size_t n)
 
 typedef struct use_of {
     im_slot slot;
-    bool fused;     /* a qkv weight or bias that holds all three */
+    bool fused;      /* a qkv weight or bias that holds all three */
     uint64_t stages; /* as bits */
 } use_of;
 
@@ -106,8 +106,15 @@ static size_t place_param(const im_layout *l, size_t param, const use_of *u, siz
         width += box[i].run;
     for (int i = 0; i < n; i++) {
         bool bands = box[i].n > 1;
-        im_segment s = {.param = (uint32_t)param, .n = box[i].n, .run = box[i].run, .global0 = box[i].global0, .global_stride = box[i].global_stride,
-                        .local0 = local, .local_stride = bands ? width : 0, .sum = sums_of(l, u), .owner = owns(l, u)};
+        im_segment s = {.param = (uint32_t)param,
+                        .n = box[i].n,
+                        .run = box[i].run,
+                        .global0 = box[i].global0,
+                        .global_stride = box[i].global_stride,
+                        .local0 = local,
+                        .local_stride = bands ? width : 0,
+                        .sum = sums_of(l, u),
+                        .owner = owns(l, u)};
         if (s.n && s.run)
             seg[(*nseg)++] = s;
         local += bands ? box[i].run : box[i].n * box[i].run;
@@ -199,7 +206,8 @@ static im_status fill_layout(im_context *ctx, im_layout *l, const int *stage_of_
     const im_model *m = l->model;
     size_t dp1 = (size_t)l->mesh.dp + 1;
     size_t *local = IM_ARENA_NEW(l->arena, size_t, m->nparam), *count = IM_ARENA_NEW(l->arena, size_t, m->nparam);
-    im_segment *seg = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_BOXES), *owned = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_CUTS);
+    im_segment *seg = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_BOXES),
+               *owned = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_CUTS);
     size_t *shard = IM_ARENA_NEW(l->arena, size_t, m->nbucket * dp1);
     im_bucket *bucket = IM_ARENA_NEW(l->arena, im_bucket, m->nbucket);
     if (!local || !count || !seg || !owned || !shard || !bucket)
@@ -228,7 +236,8 @@ static im_status fill_layout(im_context *ctx, im_layout *l, const int *stage_of_
     return IM_OK;
 }
 
-im_status im_layout_create(im_context *ctx, const im_model *m, im_mesh mesh, int rank, int zero, bool sequence_parallel, const int *stage_of_unit, im_layout **out)
+im_status im_layout_create(im_context *ctx, const im_model *m, im_mesh mesh, int rank, int zero, bool sequence_parallel, const int *stage_of_unit,
+                           im_layout **out)
 {
     if (mesh.cp != 1)
         return im_fail(ctx, IM_ERR_UNSUPPORTED, "cp %d: context parallelism is in the plan, but not built yet; cp 1", mesh.cp);
@@ -241,7 +250,13 @@ im_status im_layout_create(im_context *ctx, const im_model *m, im_mesh mesh, int
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for a layout");
     }
     im_place place = im_mesh_place(&mesh, rank);
-    *l = (im_layout){.mesh = mesh, .rank = rank, .zero = zero, .sequence_parallel = sequence_parallel && mesh.tp > 1, .place = place, .model = m, .arena = a,
+    *l = (im_layout){.mesh = mesh,
+                     .rank = rank,
+                     .zero = zero,
+                     .sequence_parallel = sequence_parallel && mesh.tp > 1,
+                     .place = place,
+                     .model = m,
+                     .arena = a,
                      .share = im_share_of(&m->arch, mesh.tp, place.tp)};
     im_status status = fill_layout(ctx, l, stage_of_unit);
     if (status != IM_OK) {

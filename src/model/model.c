@@ -10,7 +10,7 @@
 
 enum { CONFIG_MAX_BYTES = 16 << 20 };
 
-static const im_family *const families[] = { &im_family_gpt2, &im_family_llama };
+static const im_family *const families[] = {&im_family_gpt2, &im_family_llama};
 
 const im_family *im_family_find(const char *model_type)
 {
@@ -79,7 +79,7 @@ void im_model_add_param(im_table *t, im_slot slot, im_init init, bool glue, int6
     *param = (im_param){
         .name = im_arena_strdup(t->m->arena, name),
         .ndim = cols ? 2 : 1,
-        .shape = { rows, cols },
+        .shape = {rows, cols},
         .init = init,
         .decay = cols != 0,
         .glue = glue,
@@ -156,7 +156,7 @@ static im_status refuse_quantised(im_context *ctx, const im_json *doc)
 /* Copies the document, so that the model outlives the caller's. */
 static im_status copy_config(im_context *ctx, const im_json *config, im_json **out)
 {
-    im_str text = { 0 };
+    im_str text = {0};
     im_config_write_value(im_json_root(config), &text);
     im_status status = text.failed ? im_fail(ctx, IM_ERR_NOMEM, "no memory to copy %s", im_json_name(config))
                                    : im_json_parse(ctx, im_json_name(config), im_str_text(&text), text.len, out);
@@ -166,7 +166,7 @@ static im_status copy_config(im_context *ctx, const im_json *config, im_json **o
 
 static im_status build_table(im_context *ctx, im_model *m, const im_family *family, double std)
 {
-    im_table table = { .ctx = ctx, .m = m };
+    im_table table = {.ctx = ctx, .m = m};
     family->list(&table, m->config, &m->arch, std);
     IM_TRY(table.status);
     if (m->arch.tied)
@@ -294,8 +294,8 @@ static im_status locate(im_context *ctx, const char *what, const char *models_di
     if (im_path_is_dir(what)) {
         im_str_printf(path, "%s%sconfig.json", what, ends_with(what, "/") ? "" : "/");
         if (!im_path_exists(im_str_text(path)))
-            return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: there is no config.json: a model is a Hugging Face directory with config.json and model.safetensors",
-                           what);
+            return im_fail(ctx, IM_ERR_NOT_FOUND,
+                           "%s: there is no config.json: a model is a Hugging Face directory with config.json and model.safetensors", what);
         return IM_OK;
     }
     if (ends_with(what, ".json") || !models_dir || strchr(what, '/')) {
@@ -314,7 +314,7 @@ static im_status locate(im_context *ctx, const char *what, const char *models_di
 im_status im_model_open(im_context *ctx, const char *what, const char *models_dir, im_model **out)
 {
     im_status status;
-    im_str path = { 0 };
+    im_str path = {0};
     im_json *doc;
     im_model *m;
     IM_TRY_GOTO(locate(ctx, what, models_dir, &path), free_path);
@@ -391,8 +391,9 @@ double im_model_flops_per_token(const im_model *m, int64_t seq_len)
 /* Keys that im_model_config_text writes itself, or that would be untrue in a file of ours. */
 static bool rewritten(const char *key, const im_arch *a)
 {
-    static const char *const always[] = { "architectures", "model_type", "dtype", "torch_dtype", "tie_word_embeddings", "transformers_version", "_name_or_path" };
-    static const char *const rope[] = { "rope_theta", "rope_scaling", "rope_parameters" };
+    static const char *const always[] = {"architectures",       "model_type",           "dtype",        "torch_dtype",
+                                         "tie_word_embeddings", "transformers_version", "_name_or_path"};
+    static const char *const rope[] = {"rope_theta", "rope_scaling", "rope_parameters"};
     for (size_t i = 0; i < IM_COUNT_OF(always); i++)
         if (strcmp(key, always[i]) == 0)
             return true;
@@ -409,7 +410,7 @@ im_status im_model_config_text(im_context *ctx, const im_model *m, im_dtype stor
     if (!dtype || !family)
         return im_fail(ctx, IM_ERR_INTERNAL, "no config.json for %s stored as %s", m->family, im_dtype_name(stored));
     const im_json_value *root = im_json_root(m->config);
-    im_str text = { 0 };
+    im_str text = {0};
     im_str_append(&text, "{\n  \"architectures\": ");
     if (im_config_present(root, "architectures"))
         im_config_write_value(im_json_get(root, "architectures"), &text);

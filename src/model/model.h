@@ -28,7 +28,7 @@ typedef struct im_arch {
     im_rope_scaling rope_scaling;
     double rope_factor, rope_low_freq, rope_high_freq;
     int64_t rope_original_positions;
-    double attn_scale;      /* 1/sqrt(E) usually */
+    double attn_scale;                                 /* 1/sqrt(E) usually */
     double dropout_embed, dropout_attn, dropout_resid; /* as the config says; training may override */
 } im_arch;
 
@@ -46,9 +46,9 @@ typedef enum im_slot {
     IM_SLOT_POSITIONS, /* EMBED (P,D) */
     IM_SLOT_NORM1_W,   /* BLOCK, before attention; HEAD: the last norm */
     IM_SLOT_NORM1_B,
-    IM_SLOT_Q_W,       /* or the fused qkv weight when K_W and V_W are absent */
-    IM_SLOT_K_W,       /* glued to Q_W */
-    IM_SLOT_V_W,       /* glued to K_W */
+    IM_SLOT_Q_W, /* or the fused qkv weight when K_W and V_W are absent */
+    IM_SLOT_K_W, /* glued to Q_W */
+    IM_SLOT_V_W, /* glued to K_W */
     IM_SLOT_Q_B,
     IM_SLOT_K_B,
     IM_SLOT_V_B,
@@ -56,44 +56,44 @@ typedef enum im_slot {
     IM_SLOT_O_B,
     IM_SLOT_NORM2_W,
     IM_SLOT_NORM2_B,
-    IM_SLOT_UP_W,      /* gated: GATE_W then UP_W glued; else only UP_W */
+    IM_SLOT_UP_W, /* gated: GATE_W then UP_W glued; else only UP_W */
     IM_SLOT_GATE_W,
     IM_SLOT_UP_B,
     IM_SLOT_GATE_B,
     IM_SLOT_DOWN_W,
     IM_SLOT_DOWN_B,
-    IM_SLOT_HEAD_W,    /* HEAD (V,D), when not tied */
+    IM_SLOT_HEAD_W, /* HEAD (V,D), when not tied */
     IM_SLOT_COUNT
 } im_slot;
 
 typedef struct im_param {
-    const char *name;   /* Hugging Face name */
+    const char *name; /* Hugging Face name */
     uint8_t ndim;
     int64_t shape[4];
     im_init init;
-    bool decay;         /* weight decay applies (2-D and more, no norms, no biases) */
-    bool glue;          /* lies directly behind the parameter before it in the table, without padding */
+    bool decay; /* weight decay applies (2-D and more, no norms, no biases) */
+    bool glue;  /* lies directly behind the parameter before it in the table, without padding */
     uint16_t bucket;
 } im_param;
 
 typedef struct im_unit {
     im_unit_type type;
-    int32_t block;                   /* block number, -1 otherwise */
-    int32_t param[IM_SLOT_COUNT];    /* index into im_model.param, -1: absent */
+    int32_t block;                /* block number, -1 otherwise */
+    int32_t param[IM_SLOT_COUNT]; /* index into im_model.param, -1: absent */
 } im_unit;
 
 typedef struct im_model {
-    const char *family;    /* "gpt2", "llama" */
-    const char *source;    /* config.json's path, for messages */
-    const char *dir;       /* directory that may hold weights, NULL for a named shape */
+    const char *family; /* "gpt2", "llama" */
+    const char *source; /* config.json's path, for messages */
+    const char *dir;    /* directory that may hold weights, NULL for a named shape */
     im_arch arch;
     im_param *param;
     size_t nparam;
-    im_unit *unit;         /* EMBED, BLOCK x L, HEAD */
+    im_unit *unit; /* EMBED, BLOCK x L, HEAD */
     size_t nunit;
-    size_t nbucket;        /* one a unit in order, a tied parameter its own (the first) */
-    bool planning_only;    /* a shape whose family this build cannot run */
-    im_json *config;       /* the document it came from */
+    size_t nbucket;     /* one a unit in order, a tied parameter its own (the first) */
+    bool planning_only; /* a shape whose family this build cannot run */
+    im_json *config;    /* the document it came from */
     im_arena *arena;
 } im_model;
 
@@ -101,12 +101,13 @@ typedef struct im_model {
  * not looked up). Unknown names: the nearest is told. Not implemented model_type, rope type, activation,
  * quantisation: IM_ERR_UNSUPPORTED, by name. planning_only shapes load; im_model_need_runnable refuses them. */
 im_status im_model_open(im_context *ctx, const char *what, const char *models_dir, im_model **out) IM_MUST_CHECK;
-im_status im_model_parse(im_context *ctx, const im_json *config, im_model **out) IM_MUST_CHECK; /* keeps no reference to config but copies it as text */
-void im_model_close(im_model *m); /* NULL is allowed */
+im_status im_model_parse(im_context *ctx, const im_json *config,
+                         im_model **out) IM_MUST_CHECK; /* keeps no reference to config but copies it as text */
+void im_model_close(im_model *m);                       /* NULL is allowed */
 /* The names in models_dir, sorted, in arena a. */
 im_status im_model_list(im_context *ctx, const char *models_dir, im_arena *a, const char ***names, size_t *n) IM_MUST_CHECK;
 im_status im_model_need_runnable(im_context *ctx, const im_model *m) IM_MUST_CHECK;
-int64_t im_model_param_count(const im_model *m);       /* elements, tied once */
+int64_t im_model_param_count(const im_model *m); /* elements, tied once */
 int64_t im_param_count(const im_param *p);
 int32_t im_model_find_param(const im_model *m, const char *name); /* -1: none */
 /* Model FLOPs of one token, forward and backward (6N + attention), as docs/metrics.md: N the matmul weights, head included. */

@@ -73,8 +73,8 @@ static im_status read_one(im_context *ctx, const im_json *doc, const im_json_val
     IM_TRY(need_real(ctx, doc, scaling, path, "original_max_position_embeddings", 1, IM_CONFIG_MAX_POSITIONS, &positions));
     a->rope_original_positions = (int64_t)positions;
     if (a->rope_low_freq >= a->rope_high_freq)
-        return im_fail(ctx, IM_ERR_FORMAT, "%s: %slow_freq_factor %g must be below high_freq_factor %g", im_json_name(doc), path,
-                       a->rope_low_freq, a->rope_high_freq);
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: %slow_freq_factor %g must be below high_freq_factor %g", im_json_name(doc), path, a->rope_low_freq,
+                       a->rope_high_freq);
     return IM_OK;
 }
 
@@ -95,7 +95,7 @@ im_status im_rope_read(im_context *ctx, const im_json *doc, im_arch *arch)
 
 static void write_scaling(const im_arch *a, im_str *out)
 {
-    static const char *const names[] = { [IM_ROPE_PLAIN] = "default", [IM_ROPE_LINEAR] = "linear", [IM_ROPE_LLAMA3] = "llama3" };
+    static const char *const names[] = {[IM_ROPE_PLAIN] = "default", [IM_ROPE_LINEAR] = "linear", [IM_ROPE_LLAMA3] = "llama3"};
     im_str_printf(out, "\"rope_type\": \"%s\"", names[a->rope_scaling]);
     if (a->rope_scaling == IM_ROPE_PLAIN)
         return;

@@ -45,14 +45,18 @@ im_status im_share_check(im_context *ctx, const im_model *m, int tp)
         if (below > most)
             below = most;
         if (below + a->K > most)
-            return im_fail(ctx, IM_ERR_ARG, "tp %d is neither up to the %lld kv heads nor a multiple of them up to the %lld heads (%s: num_key_value_heads); nearest: %lld", tp,
-                           (long long)a->K, (long long)a->H, m->source, (long long)below);
-        return im_fail(ctx, IM_ERR_ARG, "tp %d is neither up to the %lld kv heads nor a multiple of them up to the %lld heads (%s: num_key_value_heads); nearest: %lld, %lld", tp,
-                       (long long)a->K, (long long)a->H, m->source, (long long)below, (long long)(below + a->K));
+            return im_fail(
+                ctx, IM_ERR_ARG,
+                "tp %d is neither up to the %lld kv heads nor a multiple of them up to the %lld heads (%s: num_key_value_heads); nearest: %lld", tp,
+                (long long)a->K, (long long)a->H, m->source, (long long)below);
+        return im_fail(
+            ctx, IM_ERR_ARG,
+            "tp %d is neither up to the %lld kv heads nor a multiple of them up to the %lld heads (%s: num_key_value_heads); nearest: %lld, %lld", tp,
+            (long long)a->K, (long long)a->H, m->source, (long long)below, (long long)(below + a->K));
     }
     if (tp > a->F || tp > a->V)
-        return im_fail(ctx, IM_ERR_ARG, "tp %d is above the feed-forward size %lld or the vocabulary %lld (%s); at most the smaller", tp, (long long)a->F,
-                       (long long)a->V, m->source);
+        return im_fail(ctx, IM_ERR_ARG, "tp %d is above the feed-forward size %lld or the vocabulary %lld (%s); at most the smaller", tp,
+                       (long long)a->F, (long long)a->V, m->source);
     return IM_OK;
 }
 

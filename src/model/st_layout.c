@@ -78,7 +78,7 @@ im_status im_st_layout(im_context *ctx, im_st_plan *t, size_t n, const char *con
         IM_TRY(size_of(ctx, &t[i], &t[i].nbytes));
     place(t, n);
 
-    im_str json = { 0 };
+    im_str json = {0};
     im_str_append(&json, "{");
     if (metadata) {
         im_str_append(&json, "\"__metadata__\":{");

@@ -13,11 +13,10 @@
 #include <string.h>
 
 static const im_st_dtype dtypes[] = {
-    { "F32", 32, IM_F32 },  { "F64", 64, IM_F64 },     { "BF16", 16, IM_BF16 },   { "F16", 16, IM_F16 },    { "I32", 32, IM_I32 },
-    { "I64", 64, IM_I64 },  { "U8", 8, IM_U8 },        { "U16", 16, IM_U16 },     { "BOOL", 8, -1 },        { "I8", 8, -1 },
-    { "I16", 16, -1 },      { "U32", 32, -1 },         { "U64", 64, -1 },         { "C64", 64, -1 },        { "F8_E5M2", 8, -1 },
-    { "F8_E4M3", 8, -1 },   { "F8_E5M2FNUZ", 8, -1 },  { "F8_E4M3FNUZ", 8, -1 },  { "F8_E8M0", 8, -1 },     { "F6_E2M3", 6, -1 },
-    { "F6_E3M2", 6, -1 },   { "F4", 4, -1 },
+    {"F32", 32, IM_F32}, {"F64", 64, IM_F64}, {"BF16", 16, IM_BF16}, {"F16", 16, IM_F16}, {"I32", 32, IM_I32},    {"I64", 64, IM_I64},
+    {"U8", 8, IM_U8},    {"U16", 16, IM_U16}, {"BOOL", 8, -1},       {"I8", 8, -1},       {"I16", 16, -1},        {"U32", 32, -1},
+    {"U64", 64, -1},     {"C64", 64, -1},     {"F8_E5M2", 8, -1},    {"F8_E4M3", 8, -1},  {"F8_E5M2FNUZ", 8, -1}, {"F8_E4M3FNUZ", 8, -1},
+    {"F8_E8M0", 8, -1},  {"F6_E2M3", 6, -1},  {"F6_E3M2", 6, -1},    {"F4", 4, -1},
 };
 
 const im_st_dtype *im_st_find_dtype(const char *name)
@@ -131,9 +130,10 @@ static im_status read_place(const parser *p, const char *shown, const im_json_va
     t->offset = p->data_start + begin;
     t->nbytes = end - begin;
     if (dtype && dtype->bits > 8 && t->nbytes && t->offset % (dtype->bits / 8u) != 0)
-        return im_fail(p->ctx, IM_ERR_FORMAT,
-                       "%s: tensor %s lies at byte %llu of the file, no multiple of the %d bytes of a %s: write the file again with a header padded to 8",
-                       p->name, shown, (unsigned long long)t->offset, dtype->bits / 8, dtype->name);
+        return im_fail(
+            p->ctx, IM_ERR_FORMAT,
+            "%s: tensor %s lies at byte %llu of the file, no multiple of the %d bytes of a %s: write the file again with a header padded to 8",
+            p->name, shown, (unsigned long long)t->offset, dtype->bits / 8, dtype->name);
     return IM_OK;
 }
 
@@ -144,7 +144,7 @@ static im_status read_tensor(const parser *p, const char *name, const im_json_va
     if (im_json_type_of(info) != IM_JSON_OBJECT)
         return im_fail(p->ctx, IM_ERR_FORMAT, "%s: tensor %s: an object with dtype, shape and data_offsets is expected", p->name, shown);
     int64_t elements = 0;
-    *t = (im_st_tensor){ .file = p->file };
+    *t = (im_st_tensor){.file = p->file};
     IM_TRY(read_dtype(p, shown, info, t));
     IM_TRY(read_shape(p, shown, info, t, &elements));
     IM_TRY(read_place(p, shown, info, elements, t));
@@ -234,21 +234,22 @@ im_status im_st_parse(im_context *ctx, const char *name, const unsigned char *da
     for (int i = 7; i >= 0; i--)
         n = n << 8 | data[i];
     if (n > IM_ST_MAX_HEADER)
-        return im_fail(ctx, IM_ERR_FORMAT, "%s: the first 8 bytes say a header of %llu bytes: the format allows %d; this is no safetensors file, or a damaged one",
-                       name, (unsigned long long)n, IM_ST_MAX_HEADER);
+        return im_fail(ctx, IM_ERR_FORMAT,
+                       "%s: the first 8 bytes say a header of %llu bytes: the format allows %d; this is no safetensors file, or a damaged one", name,
+                       (unsigned long long)n, IM_ST_MAX_HEADER);
     if (n > len - 8)
         return im_fail(ctx, IM_ERR_FORMAT, "%s: a header of %llu bytes, but the file ends after %zu: it is truncated", name, (unsigned long long)n,
                        len - 8);
     if (n < 2 || data[8] != '{')
         return im_fail(ctx, IM_ERR_FORMAT, "%s: byte 8: the header must be JSON that begins with {", name);
-    im_str title = { 0 };
+    im_str title = {0};
     im_str_printf(&title, "%s (header)", name);
     im_json *doc;
     im_status status = im_json_parse(ctx, im_str_text(&title), (const char *)data + 8, (size_t)n, &doc);
     im_str_free(&title);
     IM_TRY(status);
-    parser p = { .ctx = ctx, .name = name, .data_start = 8 + n, .data_len = len - 8 - n, .file = file, .arena = a };
-    im_st_file result = { 0 };
+    parser p = {.ctx = ctx, .name = name, .data_start = 8 + n, .data_len = len - 8 - n, .file = file, .arena = a};
+    im_st_file result = {0};
     status = read_header(&p, im_json_root(doc), &result);
     im_json_free(doc);
     if (status == IM_OK)

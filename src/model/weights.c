@@ -147,7 +147,7 @@ static im_status add_shards(im_context *ctx, im_weights *w, const im_json *index
         return im_fail(ctx, IM_ERR_FORMAT, "%s: weight_map must be an object from tensor names to file names", im_json_name(index));
     IM_TRY(shards_of(ctx, index, map, w->arena, &names, &n));
     for (size_t i = 0; i < n; i++) {
-        im_str path = { 0 };
+        im_str path = {0};
         im_str_printf(&path, "%s%s", dir, names[i]);
         im_status status = !im_path_exists(im_str_text(&path))
                                ? im_fail(ctx, IM_ERR_NOT_FOUND, "%s: the file is missing; %s names it", im_str_text(&path), im_json_name(index))
@@ -209,7 +209,7 @@ im_status im_weights_open(im_context *ctx, const char *path, im_weights **out)
     void *memory;
     IM_TRY(im_alloc(ctx, 1, sizeof(im_weights), &memory));
     im_weights *w = memory;
-    im_str found = { 0 };
+    im_str found = {0};
     im_status status = im_arena_create(ctx, &w->arena);
     if (status == IM_OK)
         status = open_path(ctx, w, path, &found);
@@ -233,7 +233,7 @@ const im_st_tensor *im_weights_at(const im_weights *w, size_t i)
 
 const im_st_tensor *im_weights_find(const im_weights *w, const char *name)
 {
-    const im_st_tensor key = { .name = name };
+    const im_st_tensor key = {.name = name};
     return w->n ? bsearch(&key, w->tensor, w->n, sizeof *w->tensor, by_name) : NULL;
 }
 

@@ -37,8 +37,7 @@ static im_status check_tensor(im_context *ctx, const im_weights *w, const im_mod
     if (t->ndim != p->ndim || memcmp(t->shape, p->shape, p->ndim * sizeof *p->shape) != 0) {
         char has[200], wants[200];
         return im_fail(ctx, IM_ERR_FORMAT, "%s: tensor %s has shape %s, but %s makes it %s", im_weights_path(w, t), t->name,
-                       im_st_show_shape(has, sizeof has, t->shape, t->ndim), m->source,
-                       im_st_show_shape(wants, sizeof wants, p->shape, p->ndim));
+                       im_st_show_shape(has, sizeof has, t->shape, t->ndim), m->source, im_st_show_shape(wants, sizeof wants, p->shape, p->ndim));
     }
     if (!t->known_dtype || (t->dtype != IM_F32 && t->dtype != IM_BF16 && t->dtype != IM_F16 && t->dtype != IM_F64)) {
         char shown[60];
@@ -80,7 +79,7 @@ static im_status check_rest(im_context *ctx, const im_weights *w, const im_model
                             const im_st_tensor *const *tensor_of)
 {
     const size_t prefix = strlen(family->prefix);
-    name_list extra = { 0 };
+    name_list extra = {0};
     const im_st_tensor *first = NULL;
     for (size_t i = 0; i < im_weights_count(w); i++) {
         const im_st_tensor *t = im_weights_at(w, i);
@@ -110,10 +109,10 @@ static im_status fail_missing(im_context *ctx, const im_weights *w, const im_mod
 {
     const im_st_tensor *any = im_weights_at(w, 0);
     const bool only_head = missing->n == 1 && strcmp(im_str_text(&missing->text), "lm_head.weight") == 0;
-    im_status status = im_fail(ctx, IM_ERR_FORMAT, "%s: %zu tensor%s that %s (%s) needs %s missing: %s%s", any ? im_weights_path(w, any) : "the weights",
-                               missing->n, missing->n == 1 ? "" : "s", m->source, m->family, missing->n == 1 ? "is" : "are",
-                               im_str_text(&missing->text),
-                               only_head ? " (when the head is the token table, set \"tie_word_embeddings\": true)" : "");
+    im_status status =
+        im_fail(ctx, IM_ERR_FORMAT, "%s: %zu tensor%s that %s (%s) needs %s missing: %s%s", any ? im_weights_path(w, any) : "the weights", missing->n,
+                missing->n == 1 ? "" : "s", m->source, m->family, missing->n == 1 ? "is" : "are", im_str_text(&missing->text),
+                only_head ? " (when the head is the token table, set \"tie_word_embeddings\": true)" : "");
     return status;
 }
 
@@ -124,7 +123,7 @@ im_status im_weights_match(im_context *ctx, const im_weights *w, const im_model 
     if (!family)
         return im_fail(ctx, IM_ERR_INTERNAL, "%s: no family %s", m->source, m->family);
     void *memory = NULL, *flags = NULL;
-    name_list missing = { 0 };
+    name_list missing = {0};
     im_status status;
     IM_TRY_GOTO(im_alloc(ctx, m->nparam + 1, sizeof(im_st_tensor *), &memory), free_all);
     IM_TRY_GOTO(im_alloc(ctx, im_weights_count(w) + 1, sizeof(bool), &flags), free_all);

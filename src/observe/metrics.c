@@ -62,7 +62,8 @@ void im_observe_summary_json(const im_observe_summary *s, im_str *out)
     real(out, "last_bits_per_byte", s->last_bits, s->have_valid && s->last_bits >= 0);
     real(out, "tokens_per_s", s->tokens_per_s, true);
     real(out, "mfu", s->mfu, s->mfu >= 0);
-    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"mem_start_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak, s->mem_start);
+    im_str_printf(out, ", \"mem_predicted_bytes\": %zu, \"mem_peak_bytes\": %zu, \"mem_start_bytes\": %zu, \"run\": ", s->mem_predicted, s->mem_peak,
+                  s->mem_start);
     im_str_json_string(out, s->run, strlen(s->run));
     im_str_append(out, ", \"checkpoint\": ");
     if (s->checkpoint)
@@ -158,7 +159,8 @@ static void put_classes(im_str *line, const char *key, const char *const *name, 
     im_str_append(line, "}");
 }
 
-im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured, int n)
+im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured,
+                                int n)
 {
     im_str line = {0};
     im_str_printf(&line, "{\"step\": %" PRId64 ", \"event\": \"memory\", \"rank\": %d", step, rank);

@@ -11,23 +11,23 @@
 
 /* One step. Units in the names; loss and grad_norm may be NaN (written as null, finite false). */
 typedef struct im_observe_step {
-    int64_t step;           /* steps done: the first line of a run is 1 */
-    int64_t tokens;         /* tokens consumed so far, all ranks */
-    double loss;            /* nats a counted token */
-    double grad_norm;       /* before clipping */
+    int64_t step;     /* steps done: the first line of a run is 1 */
+    int64_t tokens;   /* tokens consumed so far, all ranks */
+    double loss;      /* nats a counted token */
+    double grad_norm; /* before clipping */
     double lr;
     double step_s;
     double tokens_per_s;
-    double mfu;             /* 0..1; < 0: not known yet (null) */
+    double mfu; /* 0..1; < 0: not known yet (null) */
     size_t rss_bytes, mem_peak_bytes, mem_predicted_bytes;
     bool finite;
 } im_observe_step;
 
 typedef struct im_observe_eval {
     int64_t step;
-    double loss;            /* nats a counted token, over all of them */
-    int64_t counted;        /* tokens */
-    double bits_per_byte;   /* < 0: not known (null) */
+    double loss;          /* nats a counted token, over all of them */
+    int64_t counted;      /* tokens */
+    double bits_per_byte; /* < 0: not known (null) */
     double seconds;
 } im_observe_eval;
 
@@ -40,7 +40,8 @@ im_status im_observe_put_eval(im_observe_file *f, const im_observe_eval *e) IM_M
 /* {"step": .., "event": NAME, "text": ..}; text may be NULL. */
 im_status im_observe_put_event(im_observe_file *f, int64_t step, const char *name, const char *text) IM_MUST_CHECK;
 /* {"step": .., "event": "memory", "rank": .., "predicted": {CLASS: bytes, ..}, "measured": {..}} of n classes. */
-im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured, int n) IM_MUST_CHECK;
+im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured,
+                                int n) IM_MUST_CHECK;
 void im_observe_close(im_observe_file *f); /* NULL is allowed */
 /* Cuts a torn last line and then, from the end, the lines of steps after `step`. An absent file is fine. */
 im_status im_observe_cut(im_context *ctx, const char *path, int64_t step) IM_MUST_CHECK;
@@ -58,23 +59,23 @@ const char *im_observe_duration(char *buf, size_t size, double seconds);
 const char *im_observe_count(char *buf, size_t size, double n);
 
 typedef struct im_observe_summary {
-    int64_t steps, tokens;      /* of this run of the program */
+    int64_t steps, tokens;        /* of this run of the program */
     double seconds, first_step_s; /* first_step_s: from the command to the start of the first step */
     double first_loss, last_loss;
     bool have_valid;
-    int64_t first_valid_step, last_valid_step, end_step; /* steps of the run when it was validated first and last, and at the end */
+    int64_t first_valid_step, last_valid_step, end_step;   /* steps of the run when it was validated first and last, and at the end */
     double first_valid, last_valid, first_bits, last_bits; /* bits per byte < 0: not known */
     double tokens_per_s, mfu;
     size_t mem_predicted, mem_peak;
-    size_t mem_start;           /* resident when the command began */
-    int nrank_memory;           /* > 0: the rank that needs most, by class */
+    size_t mem_start; /* resident when the command began */
+    int nrank_memory; /* > 0: the rank that needs most, by class */
     int memory_rank;
     struct {
         const char *name;
         size_t predicted, measured;
     } memory[8];
-    const char *run;            /* directory */
-    const char *checkpoint;     /* NULL: none */
+    const char *run;        /* directory */
+    const char *checkpoint; /* NULL: none */
 } im_observe_summary;
 void im_observe_summary_text(const im_observe_summary *s, im_str *out); /* lines, each with newline */
 void im_observe_summary_json(const im_observe_summary *s, im_str *out);
@@ -93,7 +94,7 @@ void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t
 /* Text of a span beside its name; may be NULL. */
 typedef const char *(*im_observe_label_fn)(void *arg, size_t program, uint32_t tag, im_str *buf);
 /* Chrome's trace event format, spans of the newest `steps` steps. queue_name[queue] names the rows (nqueue of them). */
-im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name,
-                                 size_t nqueue, im_observe_label_fn label, void *label_arg) IM_MUST_CHECK;
+im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name, size_t nqueue,
+                                 im_observe_label_fn label, void *label_arg) IM_MUST_CHECK;
 
 #endif

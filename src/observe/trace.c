@@ -22,7 +22,7 @@ struct im_observe_trace {
     pthread_mutex_t lock;
     im_span *ring;
     size_t capacity;
-    uint64_t count;   /* spans ever */
+    uint64_t count; /* spans ever */
     int64_t step;
     uint16_t program;
     double step_began;
@@ -72,8 +72,8 @@ void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t
 {
     im_observe_trace *t = arg;
     pthread_mutex_lock(&t->lock);
-    t->ring[t->count++ % t->capacity] = (im_span){.t0 = t0, .t1 = t1, .name = name, .step = t->step, .tag = tag,
-                                                  .queue = (uint16_t)queue, .program = t->program};
+    t->ring[t->count++ % t->capacity] =
+        (im_span){.t0 = t0, .t1 = t1, .name = name, .step = t->step, .tag = tag, .queue = (uint16_t)queue, .program = t->program};
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -114,8 +114,8 @@ static double earliest(const im_observe_trace *t, uint64_t first, int64_t steps)
     return zero;
 }
 
-im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name,
-                                 size_t nqueue, im_observe_label_fn label, void *label_arg)
+im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name, size_t nqueue,
+                                 im_observe_label_fn label, void *label_arg)
 {
     im_str out = {0}, text = {0};
     im_str_append(&out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
@@ -134,8 +134,8 @@ im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const cha
     }
     pthread_mutex_unlock(&t->lock);
     im_str_append(&out, "\n]}\n");
-    im_status status = out.failed ? im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for the trace", path)
-                                  : im_file_write_atomic(ctx, path, out.data, out.len);
+    im_status status =
+        out.failed ? im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for the trace", path) : im_file_write_atomic(ctx, path, out.data, out.len);
     im_str_free(&out);
     im_str_free(&text);
     return status;

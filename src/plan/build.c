@@ -14,8 +14,8 @@ typedef struct builder {
     cached *cache;
     uint32_t ncache, cap_cache;
     uint32_t *lowering; /* of each step: its place in the cache */
-    bool *contributed; /* [nbucket]: the gradient has a contribution since the last reduction */
-    bool *reduced;     /* [nbucket]: the shard has a contribution */
+    bool *contributed;  /* [nbucket]: the gradient has a contribution since the last reduction */
+    bool *reduced;      /* [nbucket]: the shard has a contribution */
     bool loss_seen;
 } builder;
 
@@ -243,7 +243,8 @@ static void set_goal(im_program *p)
     }
 }
 
-im_status im_program_build(im_context *ctx, const im_plan *plan, const im_layout *layout, const im_program_spec *spec, const im_step *steps, uint32_t nstep, im_program **out)
+im_status im_program_build(im_context *ctx, const im_plan *plan, const im_layout *layout, const im_program_spec *spec, const im_step *steps,
+                           uint32_t nstep, im_program **out)
 {
     im_arena *a;
     IM_TRY(im_arena_create(ctx, &a));

@@ -70,8 +70,8 @@ static im_status fault(const bytes *b, uint32_t i, int o, const char *what, int3
         im_str_append(&t, " of ");
         im_step_print(&b->p->step[b->p->bound[other].step], &t);
     }
-    im_status status = im_fail(b->ctx, IM_ERR_CHECK, "rank %d, step %u (%s), %s, %s: %s%s", b->p->layout->rank, x->step, im_str_text(&s), x->op->label,
-                               im_str_text(&v), what, im_str_text(&t));
+    im_status status = im_fail(b->ctx, IM_ERR_CHECK, "rank %d, step %u (%s), %s, %s: %s%s", b->p->layout->rank, x->step, im_str_text(&s),
+                               x->op->label, im_str_text(&v), what, im_str_text(&t));
     im_str_free(&s);
     im_str_free(&v);
     im_str_free(&t);
@@ -147,8 +147,8 @@ static im_status check_bytes(im_context *ctx, const im_program *p)
 
 /* Where ops of several ranks meet: the k-th op of a group on a queue, or the k-th message of a channel. */
 typedef struct meeting {
-    int kind;      /* group * queues + queue, or channels after them */
-    int anchor;    /* the lowest rank taking part */
+    int kind;   /* group * queues + queue, or channels after them */
+    int anchor; /* the lowest rank taking part */
     int ordinal;
     int members, arrived;
     uint32_t rank, op; /* who came first */
@@ -158,7 +158,7 @@ typedef struct lists {
     im_context *ctx;
     const im_program *const *p;
     int n;
-    int32_t **meet;    /* [rank][op]: index of its meeting, -1: alone */
+    int32_t **meet; /* [rank][op]: index of its meeting, -1: alone */
     meeting *meeting;
     size_t nmeeting, cap;
 } lists;
@@ -206,7 +206,8 @@ static meeting where(const lists *l, int r, const im_bound *x)
 static bool meets(const im_bound *x)
 {
     int c = x->op->collective;
-    return !x->op->kind && (c == IM_COLL_ALL_REDUCE || c == IM_COLL_REDUCE_SCATTER || c == IM_COLL_ALL_GATHER || c == IM_COLL_SEND || c == IM_COLL_RECV);
+    return !x->op->kind &&
+           (c == IM_COLL_ALL_REDUCE || c == IM_COLL_REDUCE_SCATTER || c == IM_COLL_ALL_GATHER || c == IM_COLL_SEND || c == IM_COLL_RECV);
 }
 
 static im_status mismatch(const lists *l, const meeting *m, int r, uint32_t i)
@@ -376,7 +377,8 @@ im_status im_program_check(im_context *ctx, const im_program *const *ranks, int 
         return im_fail(ctx, IM_ERR_ARG, "no programs to check");
     for (int r = 0; r < n; r++) {
         if (ranks[r]->layout->rank != r || im_mesh_size(&ranks[r]->layout->mesh) != n)
-            return im_fail(ctx, IM_ERR_CHECK, "program %d of %d is of rank %d of a mesh of %d", r, n, ranks[r]->layout->rank, im_mesh_size(&ranks[r]->layout->mesh));
+            return im_fail(ctx, IM_ERR_CHECK, "program %d of %d is of rank %d of a mesh of %d", r, n, ranks[r]->layout->rank,
+                           im_mesh_size(&ranks[r]->layout->mesh));
         IM_TRY(im_program_check_rank(ctx, ranks[r]));
     }
     return check_meetings(ctx, ranks, (unsigned)n);

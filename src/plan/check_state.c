@@ -14,12 +14,12 @@
 #include <string.h>
 
 typedef struct bucket_state {
-    int version;          /* of the whole weight as the forward reads it */
-    int shard_version;    /* ZeRO 3: of the own shard */
-    bool gathered;        /* ZeRO 3: the whole is there */
-    bool scattered;       /* own shard is newer than the rest */
-    bool summed;          /* ZeRO 0, 1: the gradient is complete over the ranks */
-    int reduced;          /* ZeRO 2, 3: micro-batches that are in the shard */
+    int version;       /* of the whole weight as the forward reads it */
+    int shard_version; /* ZeRO 3: of the own shard */
+    bool gathered;     /* ZeRO 3: the whole is there */
+    bool scattered;    /* own shard is newer than the rest */
+    bool summed;       /* ZeRO 0, 1: the gradient is complete over the ranks */
+    int reduced;       /* ZeRO 2, 3: micro-batches that are in the shard */
     int opt_version;
     int last_mb, last_unit; /* of the latest contribution to the gradient */
     bool snapshot;
@@ -47,8 +47,8 @@ typedef struct walker {
     bool scalar_done[IM_SCALAR_COUNT];
     int live_now, live_most; /* micro-batches between their first FORWARD and last BACKWARD here */
     bool sampled;
-    uint32_t i;            /* op */
-    int o;                 /* operand */
+    uint32_t i; /* op */
+    int o;      /* operand */
 } walker;
 
 static im_status fault(const walker *w, const char *what)

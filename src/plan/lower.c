@@ -153,16 +153,20 @@ static void linear_weight_grad(im_lowerer *L, const char *label, im_use x, im_us
     im_use dyt = as(dy, IM_READ, im_view_transpose(dy.v)), xt = as(x, IM_READ, im_view_transpose(x.v));
     im_op *op;
     if (L->arch->weights_in_out)
-        op = im_lower_op(L, &im_op_matmul, label, IM_USES(xt, as(dy, IM_READ, dy.v), im_use_grad(w, first, im_view_2d(IM_F32, K, N)), im_use_absent()));
+        op = im_lower_op(L, &im_op_matmul, label,
+                         IM_USES(xt, as(dy, IM_READ, dy.v), im_use_grad(w, first, im_view_2d(IM_F32, K, N)), im_use_absent()));
     else
-        op = im_lower_op(L, &im_op_matmul, label, IM_USES(dyt, as(x, IM_READ, x.v), im_use_grad(w, first, im_view_2d(IM_F32, N, K)), im_use_absent()));
+        op =
+            im_lower_op(L, &im_op_matmul, label, IM_USES(dyt, as(x, IM_READ, x.v), im_use_grad(w, first, im_view_2d(IM_F32, N, K)), im_use_absent()));
     op->args.i[0] = !first;
 }
 
-void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx)
+void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first,
+                          im_use dx)
 {
     if (dx.v.ndim) {
-        im_op *op = im_lower_op(L, &im_op_matmul, label, IM_USES(as(dy, IM_READ, dy.v), im_use_weight(w, im_view_transpose(weight_kn(L, K, N))), dx, im_use_absent()));
+        im_op *op = im_lower_op(L, &im_op_matmul, label,
+                                IM_USES(as(dy, IM_READ, dy.v), im_use_weight(w, im_view_transpose(weight_kn(L, K, N))), dx, im_use_absent()));
         op->partial = !row && L->tp > 1 ? 1u << IM_GROUP_TP : 0; /* each rank has a part of the outputs */
     }
     linear_weight_grad(L, label, x, dy, w, K, N, first);
@@ -328,9 +332,16 @@ static im_status lower_unit_verb(im_lowerer *L)
 im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key, im_arena *a, im_lowering *out)
 {
     (void)a;
-    im_lowerer L = {.ctx = ctx, .program = p, .arch = &p->plan->model->arch, .model = p->plan->model, .key = key,
-                    .unit = unit_of_type(p, (im_unit_type)key->unit_type), .A = p->plan->precision,
-                    .B = key->B, .T = key->T, .n = key->B * key->T};
+    im_lowerer L = {.ctx = ctx,
+                    .program = p,
+                    .arch = &p->plan->model->arch,
+                    .model = p->plan->model,
+                    .key = key,
+                    .unit = unit_of_type(p, (im_unit_type)key->unit_type),
+                    .A = p->plan->precision,
+                    .B = key->B,
+                    .T = key->T,
+                    .n = key->B * key->T};
     const im_layout *l = p->layout;
     L.tp = l->mesh.tp;
     L.sp = l->sequence_parallel && p->spec.mode != IM_PROGRAM_INFER;

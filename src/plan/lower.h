@@ -13,16 +13,16 @@ typedef struct im_lowerer {
     const im_model *model;
     const im_unit *unit; /* a unit of the right type: which slots are there */
     const im_lower_key *key;
-    im_dtype A;          /* activations and weights */
-    int64_t B, T, n;     /* sequences, tokens each, rows */
+    im_dtype A;      /* activations and weights */
+    int64_t B, T, n; /* sequences, tokens each, rows */
     int tp;
-    bool sp;             /* edges hold this rank's share of the rows */
-    int64_t row0, nr;    /* that share; all rows without sequence parallelism */
+    bool sp;                /* edges hold this rank's share of the rows */
+    int64_t row0, nr;       /* that share; all rows without sequence parallelism */
     int64_t H, K, F, V, v0; /* this rank's heads, kv heads, feed-forward columns, vocabulary rows */
     im_op *op;
     uint32_t nop, cap;
     uint8_t next_temp;
-    bool failed;         /* out of memory; told once at the end */
+    bool failed; /* out of memory; told once at the end */
 } im_lowerer;
 
 /* An operand with its view: where (role ...) and how it is read. */
@@ -54,7 +54,8 @@ im_op *im_lower_collective(im_lowerer *L, im_collective c, im_group_id group, un
 /* Column-parallel: every rank adds its part of the bias. Row-parallel (`row`): y is partial, the bias is added on the first rank alone. */
 void im_lower_linear(im_lowerer *L, const char *label, bool row, im_use x, im_slot w, im_slot b, int64_t K, int64_t N, im_use y);
 /* dx = dy W (dx may be absent), dW += dy^T x, db += column sums of dy */
-void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first, im_use dx);
+void im_lower_linear_grad(im_lowerer *L, const char *label, bool row, im_use x, im_use dy, im_slot w, im_slot b, int64_t K, int64_t N, bool first,
+                          im_use dx);
 void im_lower_norm(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use y, im_use stat, im_use res, im_use sum);
 void im_lower_norm_grad(im_lowerer *L, const char *label, im_use x, im_slot w, im_slot b, im_use stat, im_use dy, im_use dx, im_use dres, bool first);
 /* Tensor parallelism. A partial (n,D) result goes to `y`: directly for tp 1; else summed over the tp group in place, or reduce-scattered to this rank's

@@ -146,7 +146,8 @@ static void lower_clip(im_lowerer *L)
     im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_WORLD, IM_QUEUE_REDUCE, "norm", &sum, 1);
     im_lower_op(L, &im_op_clip, "clip",
                 IM_USES(im_use_scalar(IM_SCALAR_SUMSQ, IM_READ, flat(IM_F64, 1)), im_use_scalar(IM_SCALAR_TOKENS, IM_READ, flat(IM_F64, 1)),
-                        im_use_scalar(IM_SCALAR_LOSS, IM_READ, flat(IM_F64, 1)), im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT)),
+                        im_use_scalar(IM_SCALAR_LOSS, IM_READ, flat(IM_F64, 1)),
+                        im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT)),
                         im_use_scalar(IM_SCALAR_CLIP, IM_MODIFY, flat(IM_F64, IM_CLIP_COUNT))));
 }
 
@@ -155,10 +156,11 @@ static void update_run(im_lowerer *L, const im_bucket *b, size_t from, size_t to
     const im_program *p = L->program;
     size_t n = to - from;
     im_use master = L->A == IM_F32 ? im_use_absent() : own_opt(p, b, 0, IM_MODIFY, from, n);
-    im_op *op = im_lower_op(L, &im_op_adamw, "AdamW",
-                            IM_USES(own_weight(p, b, IM_MODIFY, from, n), master, own_opt(p, b, 1, IM_MODIFY, from, n), own_opt(p, b, 2, IM_MODIFY, from, n),
-                                    own_grad(p, b, from, n), im_use_scalar(IM_SCALAR_CLIP, IM_READ, flat(IM_F64, IM_CLIP_COUNT)),
-                                    im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT))));
+    im_op *op =
+        im_lower_op(L, &im_op_adamw, "AdamW",
+                    IM_USES(own_weight(p, b, IM_MODIFY, from, n), master, own_opt(p, b, 1, IM_MODIFY, from, n), own_opt(p, b, 2, IM_MODIFY, from, n),
+                            own_grad(p, b, from, n), im_use_scalar(IM_SCALAR_CLIP, IM_READ, flat(IM_F64, IM_CLIP_COUNT)),
+                            im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT))));
     op->args.f[0] = p->plan->beta1;
     op->args.f[1] = p->plan->beta2;
     op->args.f[2] = p->plan->eps;
@@ -193,8 +195,9 @@ static void lower_snapshot(im_lowerer *L)
         if (!b->held || !n)
             continue;
         im_use master = L->A == IM_F32 ? im_use_absent() : own_opt(p, b, 0, IM_READ, r.from, n);
-        im_op *op = im_lower_collective(L, IM_COLL_SNAPSHOT, IM_GROUP_WORLD, IM_QUEUE_COMPUTE, "snapshot",
-                                        IM_USES(own_weight(p, b, IM_READ, r.from, n), master, own_opt(p, b, 1, IM_READ, r.from, n), own_opt(p, b, 2, IM_READ, r.from, n)));
+        im_op *op = im_lower_collective(
+            L, IM_COLL_SNAPSHOT, IM_GROUP_WORLD, IM_QUEUE_COMPUTE, "snapshot",
+            IM_USES(own_weight(p, b, IM_READ, r.from, n), master, own_opt(p, b, 1, IM_READ, r.from, n), own_opt(p, b, 2, IM_READ, r.from, n)));
         op->bucket = (int32_t)i;
     }
 }

@@ -156,8 +156,8 @@ void im_lower_loss(im_lowerer *L)
         return;
     t.dy.v = rows;
     im_lower_sum(L, "logits", t.dy, dy);
-    im_lower_norm_grad(L, "last norm", x, IM_SLOT_NORM1_W, IM_SLOT_NORM1_B, read_as(stat, stat.v), read_as(dy, share), im_use_edge(-1, 1, IM_WRITE, share),
-                       im_use_absent(), L->key->first);
+    im_lower_norm_grad(L, "last norm", x, IM_SLOT_NORM1_W, IM_SLOT_NORM1_B, read_as(stat, stat.v), read_as(dy, share),
+                       im_use_edge(-1, 1, IM_WRITE, share), im_use_absent(), L->key->first);
 }
 
 /* ---- generation ----------------------------------------------------------------- */

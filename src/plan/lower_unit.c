@@ -51,8 +51,8 @@ void im_lower_embed_forward(im_lowerer *L)
     im_use y = p > 0 ? im_use_temp(im_lower_temp(L), IM_WRITE, share_rows(L, a->D)) : out;
     im_use found = im_lower_partial(L, y);
     im_op *op = im_lower_op(L, &im_op_embed, "embedding",
-                            IM_USES(im_use_carry(IM_CARRY_IDS, IM_READ, batch_1d(L)), im_use_weight(IM_SLOT_TOKENS, im_view_2d(L->A, L->V, a->D)), found,
-                                    learned ? im_use_carry(IM_CARRY_POS, IM_READ, batch_1d(L)) : im_use_absent(),
+                            IM_USES(im_use_carry(IM_CARRY_IDS, IM_READ, batch_1d(L)), im_use_weight(IM_SLOT_TOKENS, im_view_2d(L->A, L->V, a->D)),
+                                    found, learned ? im_use_carry(IM_CARRY_POS, IM_READ, batch_1d(L)) : im_use_absent(),
                                     learned ? im_use_weight(IM_SLOT_POSITIONS, im_view_2d(L->A, a->P, a->D)) : im_use_absent()));
     op->args.f[0] = 1;
     op->args.i[0] = L->v0;
@@ -78,8 +78,9 @@ void im_lower_embed_backward(im_lowerer *L)
     }
     dy = im_lower_all_rows(L, "embedding", dy);
     bool first = a->tied ? L->key->tied_first : L->key->first;
-    im_op *op = im_lower_op(L, &im_op_embed_grad, "embedding",
-                            IM_USES(im_use_carry(IM_CARRY_IDS, IM_READ, batch_1d(L)), dy, im_use_grad(IM_SLOT_TOKENS, first, im_view_2d(IM_F32, L->V, a->D))));
+    im_op *op = im_lower_op(
+        L, &im_op_embed_grad, "embedding",
+        IM_USES(im_use_carry(IM_CARRY_IDS, IM_READ, batch_1d(L)), dy, im_use_grad(IM_SLOT_TOKENS, first, im_view_2d(IM_F32, L->V, a->D))));
     op->args.i[0] = !first;
     op->args.i[1] = L->v0;
     op->args.i[2] = a->V;
@@ -98,8 +99,7 @@ static im_view heads_view(const im_lowerer *L, int64_t first_col, int64_t heads)
 {
     const im_arch *a = L->arch;
     int64_t W = (L->H + 2 * L->K) * a->E;
-    return (im_view){.ndim = 4, .dtype = (uint8_t)L->A, .shape = {L->B, L->T, heads, a->E},
-                     .stride = {L->T * W, W, a->E, 1}, .offset = first_col};
+    return (im_view){.ndim = 4, .dtype = (uint8_t)L->A, .shape = {L->B, L->T, heads, a->E}, .stride = {L->T * W, W, a->E, 1}, .offset = first_col};
 }
 
 static im_view heads_rows(const im_lowerer *L, int64_t first_col, int64_t heads)
@@ -187,8 +187,8 @@ static void attention_cached(im_lowerer *L, im_use qkv, im_use o, im_use lse)
     im_use pos_q = im_use_carry(IM_CARRY_POS, IM_READ, batch_2d(L));
     im_use pos_k = im_use_carry(IM_CARRY_KV_POS, IM_READ, im_view_2d(IM_I32, L->B, M));
     im_op *op = im_lower_op(L, &im_op_attention, "attention",
-                            IM_USES(part(qkv, IM_READ, heads_view(L, 0, L->H)), im_use_kv(0, IM_READ, cache), im_use_kv(1, IM_READ, cache), pos_q, pos_k,
-                                    im_use_absent(), im_use_absent(), o, lse));
+                            IM_USES(part(qkv, IM_READ, heads_view(L, 0, L->H)), im_use_kv(0, IM_READ, cache), im_use_kv(1, IM_READ, cache), pos_q,
+                                    pos_k, im_use_absent(), im_use_absent(), o, lse));
     attention_constants(L, op);
     op->args.i[4] = 1;
 }
@@ -273,11 +273,13 @@ void im_lower_block_forward(im_lowerer *L)
     const im_arch *a = L->arch;
     bool again = L->key->verb == IM_RECOMPUTE;
     im_use x = im_use_edge(-1, 0, IM_READ, share_rows(L, a->D)), attn = attention_part(L, x);
-    im_use r = keep(L, IM_SAVED_SUM, share_rows(L, a->D)), h2 = keep(L, IM_SAVED_NORM2, share_rows(L, a->D)), stat2 = keep(L, IM_SAVED_STAT2, stat_view(L));
+    im_use r = keep(L, IM_SAVED_SUM, share_rows(L, a->D)), h2 = keep(L, IM_SAVED_NORM2, share_rows(L, a->D)),
+           stat2 = keep(L, IM_SAVED_STAT2, stat_view(L));
     im_lower_norm(L, "second norm", x, IM_SLOT_NORM2_W, IM_SLOT_NORM2_B, h2, stat2, attn, r);
     im_use u = keep(L, IM_SAVED_UP, rows(L, up_cols(L))), act = keep(L, IM_SAVED_ACT, rows(L, L->F));
     im_use all = im_lower_all_rows(L, "second norm", read_of(h2));
-    im_lower_linear(L, "feed-forward up", false, all, a->gated ? IM_SLOT_GATE_W : IM_SLOT_UP_W, a->gated ? IM_SLOT_GATE_B : IM_SLOT_UP_B, a->D, up_cols(L), u);
+    im_lower_linear(L, "feed-forward up", false, all, a->gated ? IM_SLOT_GATE_W : IM_SLOT_UP_W, a->gated ? IM_SLOT_GATE_B : IM_SLOT_UP_B, a->D,
+                    up_cols(L), u);
     activation(L, read_of(u), act);
     if (again)
         return; /* the output itself is not needed again */
@@ -297,7 +299,8 @@ void im_lower_block_recompute(im_lowerer *L)
         im_lower_block_forward(L);
         return;
     }
-    attention_batch(L, im_use_saved(IM_SAVED_QKV, IM_READ, rows(L, qkv_cols(L))), keep(L, IM_SAVED_ATTN, attn_out_view(L)), keep(L, IM_SAVED_LSE, lse_view(L)));
+    attention_batch(L, im_use_saved(IM_SAVED_QKV, IM_READ, rows(L, qkv_cols(L))), keep(L, IM_SAVED_ATTN, attn_out_view(L)),
+                    keep(L, IM_SAVED_LSE, lse_view(L)));
 }
 
 /* ---- backward ---------------------------------------------------------------------- */
@@ -327,14 +330,15 @@ static void feed_forward_backward(im_lowerer *L, im_use dy, im_use dr)
     im_use dh2 = im_use_temp(im_lower_temp(L), IM_WRITE, share_rows(L, a->D));
     im_use db = branch_gradient(L, "feed-forward dropout", 3, dy);
     im_lower_linear_grad(L, "feed-forward down", true, saved(IM_SAVED_ACT, rows(L, L->F)), db, IM_SLOT_DOWN_W, IM_SLOT_DOWN_B, L->F, a->D, first, da);
-    im_op *op = im_lower_op(L, a->gated ? &im_op_glu_grad : &im_op_act_grad, "activation", IM_USES(saved(IM_SAVED_UP, rows(L, up_cols(L))), read_of(da), du));
+    im_op *op =
+        im_lower_op(L, a->gated ? &im_op_glu_grad : &im_op_act_grad, "activation", IM_USES(saved(IM_SAVED_UP, rows(L, up_cols(L))), read_of(da), du));
     op->args.i[0] = a->act;
     im_use h2 = im_lower_all_rows(L, "second norm", saved(IM_SAVED_NORM2, share_rows(L, a->D))), part_of_dh2 = im_lower_partial(L, dh2);
-    im_lower_linear_grad(L, "feed-forward up", false, h2, read_of(du), a->gated ? IM_SLOT_GATE_W : IM_SLOT_UP_W, a->gated ? IM_SLOT_GATE_B : IM_SLOT_UP_B, a->D,
-                         up_cols(L), first, part_of_dh2);
+    im_lower_linear_grad(L, "feed-forward up", false, h2, read_of(du), a->gated ? IM_SLOT_GATE_W : IM_SLOT_UP_W,
+                         a->gated ? IM_SLOT_GATE_B : IM_SLOT_UP_B, a->D, up_cols(L), first, part_of_dh2);
     im_lower_sum(L, "feed-forward up", part_of_dh2, dh2);
-    im_lower_norm_grad(L, "second norm", saved(IM_SAVED_SUM, share_rows(L, a->D)), IM_SLOT_NORM2_W, IM_SLOT_NORM2_B, saved(IM_SAVED_STAT2, stat_view(L)),
-                       read_of(dh2), dr, dy, first);
+    im_lower_norm_grad(L, "second norm", saved(IM_SAVED_SUM, share_rows(L, a->D)), IM_SLOT_NORM2_W, IM_SLOT_NORM2_B,
+                       saved(IM_SAVED_STAT2, stat_view(L)), read_of(dh2), dr, dy, first);
 }
 
 /* dqkv from the gradient of attention's output */
@@ -368,6 +372,6 @@ void im_lower_block_backward(im_lowerer *L)
     im_use h1 = im_lower_all_rows(L, "first norm", saved(IM_SAVED_NORM1, share_rows(L, D))), part_of_dh1 = im_lower_partial(L, dh1);
     im_lower_linear_grad(L, "q, k, v", false, h1, read_of(dqkv), IM_SLOT_Q_W, IM_SLOT_Q_B, D, W, first, part_of_dh1);
     im_lower_sum(L, "q, k, v", part_of_dh1, dh1);
-    im_lower_norm_grad(L, "first norm", im_use_edge(-1, 0, IM_READ, share_rows(L, D)), IM_SLOT_NORM1_W, IM_SLOT_NORM1_B, saved(IM_SAVED_STAT1, stat_view(L)),
-                       read_of(dh1), im_use_edge(-1, 1, IM_WRITE, share_rows(L, D)), read_of(dr), first);
+    im_lower_norm_grad(L, "first norm", im_use_edge(-1, 0, IM_READ, share_rows(L, D)), IM_SLOT_NORM1_W, IM_SLOT_NORM1_B,
+                       saved(IM_SAVED_STAT1, stat_view(L)), read_of(dh1), im_use_edge(-1, 1, IM_WRITE, share_rows(L, D)), read_of(dr), first);
 }

@@ -4,11 +4,23 @@
 const char *im_verb_name(im_verb v)
 {
     static const char *const names[IM_VERB_COUNT] = {
-        [IM_LOAD] = "LOAD", [IM_RECV] = "RECV", [IM_SEND] = "SEND", [IM_FORWARD] = "FORWARD", [IM_LOSS] = "LOSS",
-        [IM_SAMPLE] = "SAMPLE", [IM_RECOMPUTE] = "RECOMPUTE", [IM_BACKWARD] = "BACKWARD",
-        [IM_BACKWARD_INPUT] = "BACKWARD_INPUT", [IM_BACKWARD_WEIGHT] = "BACKWARD_WEIGHT", [IM_GATHER] = "GATHER",
-        [IM_RELEASE] = "RELEASE", [IM_REDUCE] = "REDUCE", [IM_COUNT] = "COUNT", [IM_CLIP] = "CLIP",
-        [IM_UPDATE] = "UPDATE", [IM_SNAPSHOT] = "SNAPSHOT",
+        [IM_LOAD] = "LOAD",
+        [IM_RECV] = "RECV",
+        [IM_SEND] = "SEND",
+        [IM_FORWARD] = "FORWARD",
+        [IM_LOSS] = "LOSS",
+        [IM_SAMPLE] = "SAMPLE",
+        [IM_RECOMPUTE] = "RECOMPUTE",
+        [IM_BACKWARD] = "BACKWARD",
+        [IM_BACKWARD_INPUT] = "BACKWARD_INPUT",
+        [IM_BACKWARD_WEIGHT] = "BACKWARD_WEIGHT",
+        [IM_GATHER] = "GATHER",
+        [IM_RELEASE] = "RELEASE",
+        [IM_REDUCE] = "REDUCE",
+        [IM_COUNT] = "COUNT",
+        [IM_CLIP] = "CLIP",
+        [IM_UPDATE] = "UPDATE",
+        [IM_SNAPSHOT] = "SNAPSHOT",
     };
     return (unsigned)v < IM_VERB_COUNT ? names[v] : "?";
 }
@@ -16,9 +28,9 @@ const char *im_verb_name(im_verb v)
 const char *im_role_name(im_role r)
 {
     static const char *const names[IM_ROLE_COUNT] = {
-        [IM_ROLE_WEIGHT] = "weight", [IM_ROLE_GRAD] = "gradient", [IM_ROLE_OPT] = "optimizer state",
-        [IM_ROLE_EDGE] = "edge", [IM_ROLE_SAVED] = "saved", [IM_ROLE_STASH] = "stash", [IM_ROLE_TEMP] = "temp",
-        [IM_ROLE_KV] = "kv cache", [IM_ROLE_SCALAR] = "scalar", [IM_ROLE_CARRY] = "carry",
+        [IM_ROLE_WEIGHT] = "weight", [IM_ROLE_GRAD] = "gradient", [IM_ROLE_OPT] = "optimizer state", [IM_ROLE_EDGE] = "edge",
+        [IM_ROLE_SAVED] = "saved",   [IM_ROLE_STASH] = "stash",   [IM_ROLE_TEMP] = "temp",           [IM_ROLE_KV] = "kv cache",
+        [IM_ROLE_SCALAR] = "scalar", [IM_ROLE_CARRY] = "carry",
     };
     return (unsigned)r < IM_ROLE_COUNT ? names[r] : "?";
 }
@@ -26,9 +38,15 @@ const char *im_role_name(im_role r)
 const char *im_saved_name(im_saved s)
 {
     static const char *const names[IM_SAVED_COUNT] = {
-        [IM_SAVED_NORM1] = "first norm", [IM_SAVED_STAT1] = "first norm's statistics", [IM_SAVED_QKV] = "q, k, v",
-        [IM_SAVED_ATTN] = "attention output", [IM_SAVED_LSE] = "attention log-sum-exp", [IM_SAVED_SUM] = "residual after attention",
-        [IM_SAVED_NORM2] = "second norm", [IM_SAVED_STAT2] = "second norm's statistics", [IM_SAVED_UP] = "feed-forward, before activation",
+        [IM_SAVED_NORM1] = "first norm",
+        [IM_SAVED_STAT1] = "first norm's statistics",
+        [IM_SAVED_QKV] = "q, k, v",
+        [IM_SAVED_ATTN] = "attention output",
+        [IM_SAVED_LSE] = "attention log-sum-exp",
+        [IM_SAVED_SUM] = "residual after attention",
+        [IM_SAVED_NORM2] = "second norm",
+        [IM_SAVED_STAT2] = "second norm's statistics",
+        [IM_SAVED_UP] = "feed-forward, before activation",
         [IM_SAVED_ACT] = "feed-forward, after activation",
     };
     return (unsigned)s < IM_SAVED_COUNT ? names[s] : "?";
@@ -46,8 +64,15 @@ void im_step_print(const im_step *s, im_str *out)
 void im_value_print(const im_value *v, im_str *out)
 {
     static const char *const scalars[IM_SCALAR_COUNT] = {"loss", "token count", "squares", "clip", "hyper-parameters"};
-    static const char *const carries[IM_CARRY_COUNT] = {"ids", "targets", "positions", "segments", "rotary table",
-                                                        "cache positions", "sampled ids", "sampled log-probabilities", "row log-probabilities"};
+    static const char *const carries[IM_CARRY_COUNT] = {"ids",
+                                                        "targets",
+                                                        "positions",
+                                                        "segments",
+                                                        "rotary table",
+                                                        "cache positions",
+                                                        "sampled ids",
+                                                        "sampled log-probabilities",
+                                                        "row log-probabilities"};
     switch ((im_role)v->role) {
     case IM_ROLE_SCALAR: im_str_append(out, scalars[v->index]); break;
     case IM_ROLE_CARRY: im_str_append(out, carries[v->index]); break;

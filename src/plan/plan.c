@@ -3,8 +3,17 @@
 
 void im_plan_defaults(im_plan *p, const im_model *m)
 {
-    *p = (im_plan){.model = m, .mesh = {1, 1, 1, 1}, .schedule = IM_SCHEDULE_1F1B, .seq_len = m->arch.P && m->arch.P < 256 ? m->arch.P : 256,
-                   .micro_batch = 4, .global_batch = 4, .precision = IM_F32, .dropout = 0, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+    *p = (im_plan){.model = m,
+                   .mesh = {1, 1, 1, 1},
+                   .schedule = IM_SCHEDULE_1F1B,
+                   .seq_len = m->arch.P && m->arch.P < 256 ? m->arch.P : 256,
+                   .micro_batch = 4,
+                   .global_batch = 4,
+                   .precision = IM_F32,
+                   .dropout = 0,
+                   .beta1 = 0.9,
+                   .beta2 = 0.95,
+                   .eps = 1e-8,
                    .weight_decay = 0.1};
 }
 
@@ -28,8 +37,8 @@ static im_status rule_mesh(im_context *ctx, const im_plan *p)
 static im_status rule_tied_zero(im_context *ctx, const im_plan *p)
 {
     if (p->model->arch.tied && p->mesh.pp > 1 && p->zero >= 2)
-        return im_fail(ctx, IM_ERR_UNSUPPORTED, "zero %d with pp %d and tied embeddings (%s: tie_word_embeddings): zero 0 or 1, or pp 1", p->zero, p->mesh.pp,
-                       p->model->source);
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "zero %d with pp %d and tied embeddings (%s: tie_word_embeddings): zero 0 or 1, or pp 1", p->zero,
+                       p->mesh.pp, p->model->source);
     return IM_OK;
 }
 
@@ -51,9 +60,11 @@ static im_status rule_batch(im_context *ctx, const im_plan *p)
     if (p->micro_batch < 1)
         return im_fail(ctx, IM_ERR_ARG, "micro-batch %lld: 1 or more", (long long)p->micro_batch);
     if (p->global_batch < p->mesh.dp)
-        return im_fail(ctx, IM_ERR_ARG, "global-batch %lld: at least one sequence for each of the dp %d ranks", (long long)p->global_batch, p->mesh.dp);
+        return im_fail(ctx, IM_ERR_ARG, "global-batch %lld: at least one sequence for each of the dp %d ranks", (long long)p->global_batch,
+                       p->mesh.dp);
     if (p->seq_len > INT32_MAX / p->micro_batch)
-        return im_fail(ctx, IM_ERR_ARG, "micro-batch %lld x seq-len %lld: at most 2^31 tokens a micro-batch", (long long)p->micro_batch, (long long)p->seq_len);
+        return im_fail(ctx, IM_ERR_ARG, "micro-batch %lld x seq-len %lld: at most 2^31 tokens a micro-batch", (long long)p->micro_batch,
+                       (long long)p->seq_len);
     return IM_OK;
 }
 
@@ -67,8 +78,11 @@ static im_status rule_program_size(im_context *ctx, const im_plan *p)
     if (n <= most)
         return IM_OK;
     int64_t larger = (per_rank + most - 1) / most;
-    return im_fail(ctx, IM_ERR_ARG, "global-batch %lld in micro-batches of %lld makes %lld micro-batches a step, at most %lld for %lld blocks: micro-batch %lld or more, "
-                   "or a smaller global-batch", (long long)p->global_batch, (long long)p->micro_batch, (long long)n, (long long)most, (long long)p->model->arch.L, (long long)larger);
+    return im_fail(
+        ctx, IM_ERR_ARG,
+        "global-batch %lld in micro-batches of %lld makes %lld micro-batches a step, at most %lld for %lld blocks: micro-batch %lld or more, "
+        "or a smaller global-batch",
+        (long long)p->global_batch, (long long)p->micro_batch, (long long)n, (long long)most, (long long)p->model->arch.L, (long long)larger);
 }
 
 static im_status rule_precision(im_context *ctx, const im_plan *p)
@@ -126,7 +140,10 @@ int64_t im_plan_first_sample(const im_plan *p, int dp_rank, int mb)
 void im_plan_to_yaml(const im_plan *p, im_str *out)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
-    im_str_printf(out, "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n  sequence_parallel: %s\n  recompute: %s\n", p->mesh.tp, p->mesh.cp,
-                  p->mesh.dp, p->mesh.pp, p->zero, p->schedule == IM_SCHEDULE_1F1B ? "1f1b" : "gpipe", p->sequence_parallel ? "true" : "false", recompute[p->recompute]);
+    im_str_printf(out,
+                  "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n  sequence_parallel: %s\n "
+                  " recompute: %s\n",
+                  p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero, p->schedule == IM_SCHEDULE_1F1B ? "1f1b" : "gpipe",
+                  p->sequence_parallel ? "true" : "false", recompute[p->recompute]);
     im_str_printf(out, "  micro_batches: %d\n  threads: %d\n", im_plan_micro_batches(p, 0), p->threads);
 }

@@ -12,22 +12,22 @@ typedef enum im_recompute { IM_RECOMPUTE_NONE, IM_RECOMPUTE_SELECTIVE, IM_RECOMP
 
 typedef struct im_plan {
     const im_model *model;
-    im_mesh mesh;             /* tp, cp, dp, pp */
-    int zero;                 /* 0..3 */
+    im_mesh mesh; /* tp, cp, dp, pp */
+    int zero;     /* 0..3 */
     im_schedule schedule;
-    bool sequence_parallel;   /* with tp: norms, dropout and edges on a share of the rows */
-    im_recompute recompute;   /* of the blocks */
-    int64_t seq_len;          /* T */
-    int64_t micro_batch;      /* sequences a micro-batch and rank; the last one may be smaller */
-    int64_t global_batch;     /* sequences a step, all ranks */
-    int64_t eval_batch;       /* sequences an evaluation program takes at once; 0: micro_batch */
-    im_dtype precision;       /* IM_F32 or IM_BF16: weights and activations */
-    double dropout;           /* < 0: as the model's config says */
+    bool sequence_parallel; /* with tp: norms, dropout and edges on a share of the rows */
+    im_recompute recompute; /* of the blocks */
+    int64_t seq_len;        /* T */
+    int64_t micro_batch;    /* sequences a micro-batch and rank; the last one may be smaller */
+    int64_t global_batch;   /* sequences a step, all ranks */
+    int64_t eval_batch;     /* sequences an evaluation program takes at once; 0: micro_batch */
+    im_dtype precision;     /* IM_F32 or IM_BF16: weights and activations */
+    double dropout;         /* < 0: as the model's config says */
     double label_smoothing;
     double beta1, beta2, eps, weight_decay;
     uint64_t seed;
-    int threads;              /* of this rank; 0: all usable cores */
-    bool documents;           /* attention stays within segment ids */
+    int threads;    /* of this rank; 0: all usable cores */
+    bool documents; /* attention stays within segment ids */
 } im_plan;
 
 /* Sane defaults for the rest. */

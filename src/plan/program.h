@@ -12,8 +12,24 @@
 #include "plan/plan.h"
 
 typedef enum im_verb {
-    IM_LOAD, IM_RECV, IM_SEND, IM_FORWARD, IM_LOSS, IM_SAMPLE, IM_RECOMPUTE, IM_BACKWARD, IM_BACKWARD_INPUT,
-    IM_BACKWARD_WEIGHT, IM_GATHER, IM_RELEASE, IM_REDUCE, IM_COUNT, IM_CLIP, IM_UPDATE, IM_SNAPSHOT, IM_VERB_COUNT
+    IM_LOAD,
+    IM_RECV,
+    IM_SEND,
+    IM_FORWARD,
+    IM_LOSS,
+    IM_SAMPLE,
+    IM_RECOMPUTE,
+    IM_BACKWARD,
+    IM_BACKWARD_INPUT,
+    IM_BACKWARD_WEIGHT,
+    IM_GATHER,
+    IM_RELEASE,
+    IM_REDUCE,
+    IM_COUNT,
+    IM_CLIP,
+    IM_UPDATE,
+    IM_SNAPSHOT,
+    IM_VERB_COUNT
 } im_verb;
 const char *im_verb_name(im_verb v);
 
@@ -45,24 +61,44 @@ const char *im_role_name(im_role r);
 enum { IM_QUEUE_REDUCE = IM_QUEUE_COMM0, IM_QUEUE_GATHER, IM_QUEUE_PIPE /* + im_channel */, IM_QUEUE_TP = IM_QUEUE_PIPE + 4 };
 
 typedef enum im_saved {
-    IM_SAVED_NORM1, IM_SAVED_STAT1, IM_SAVED_QKV, IM_SAVED_ATTN, IM_SAVED_LSE, IM_SAVED_SUM, IM_SAVED_NORM2, IM_SAVED_STAT2,
-    IM_SAVED_UP, IM_SAVED_ACT, IM_SAVED_COUNT
+    IM_SAVED_NORM1,
+    IM_SAVED_STAT1,
+    IM_SAVED_QKV,
+    IM_SAVED_ATTN,
+    IM_SAVED_LSE,
+    IM_SAVED_SUM,
+    IM_SAVED_NORM2,
+    IM_SAVED_STAT2,
+    IM_SAVED_UP,
+    IM_SAVED_ACT,
+    IM_SAVED_COUNT
 } im_saved;
 const char *im_saved_name(im_saved s);
 
 typedef enum im_scalar { IM_SCALAR_LOSS, IM_SCALAR_TOKENS, IM_SCALAR_SUMSQ, IM_SCALAR_CLIP, IM_SCALAR_HYPER, IM_SCALAR_COUNT } im_scalar;
 
 typedef enum im_carry {
-    IM_CARRY_IDS, IM_CARRY_TARGETS, IM_CARRY_POS, IM_CARRY_SEG, /* of a micro-batch */
-    IM_CARRY_ROPE, IM_CARRY_KV_POS,                            /* tables, written once */
-    IM_CARRY_SAMPLE_ID, IM_CARRY_SAMPLE_LOGPROB, IM_CARRY_ROW, /* results of INFER */
+    IM_CARRY_IDS,
+    IM_CARRY_TARGETS,
+    IM_CARRY_POS,
+    IM_CARRY_SEG, /* of a micro-batch */
+    IM_CARRY_ROPE,
+    IM_CARRY_KV_POS, /* tables, written once */
+    IM_CARRY_SAMPLE_ID,
+    IM_CARRY_SAMPLE_LOGPROB,
+    IM_CARRY_ROW, /* results of INFER */
     IM_CARRY_COUNT
 } im_carry;
 
 typedef enum im_access { IM_READ, IM_WRITE, IM_ADD, IM_MODIFY } im_access; /* ADD and MODIFY read what is there */
 
 typedef enum im_collective {
-    IM_COLL_NONE, IM_COLL_ALL_REDUCE, IM_COLL_REDUCE_SCATTER, IM_COLL_ALL_GATHER, IM_COLL_SEND, IM_COLL_RECV,
+    IM_COLL_NONE,
+    IM_COLL_ALL_REDUCE,
+    IM_COLL_REDUCE_SCATTER,
+    IM_COLL_ALL_GATHER,
+    IM_COLL_SEND,
+    IM_COLL_RECV,
     IM_COLL_LOAD,    /* the engine fills the operands from the batch source */
     IM_COLL_RELEASE, /* the operand's value ends */
     IM_COLL_SNAPSHOT /* the engine may take a snapshot of the operands here */
@@ -78,10 +114,10 @@ typedef struct im_value {
 
 typedef struct im_operand {
     uint8_t role, access;
-    uint8_t index;   /* as im_value.index */
-    uint8_t slot;    /* WEIGHT and GRAD of a unit: im_slot, the operand starts at that parameter; IM_SLOT_COUNT: the bucket */
-    int8_t unit;     /* EDGE: relative to the step's unit, 0 or -1 */
-    size_t first;    /* bucket operands: first element within the value */
+    uint8_t index; /* as im_value.index */
+    uint8_t slot;  /* WEIGHT and GRAD of a unit: im_slot, the operand starts at that parameter; IM_SLOT_COUNT: the bucket */
+    int8_t unit;   /* EDGE: relative to the step's unit, 0 or -1 */
+    size_t first;  /* bucket operands: first element within the value */
 } im_operand;
 
 typedef struct im_op {
@@ -91,13 +127,13 @@ typedef struct im_op {
     uint8_t group;          /* im_group_id */
     uint8_t queue;          /* im_queue_id */
     uint8_t partial;        /* bit set of im_group_id: what the op writes is a partial sum over these groups until they reduce it */
-    bool by_rows;           /* REDUCE_SCATTER and ALL_GATHER of activations: `rows` rows of `cols` are shared out over the group; else the bucket's shards */
+    bool by_rows; /* REDUCE_SCATTER and ALL_GATHER of activations: `rows` rows of `cols` are shared out over the group; else the bucket's shards */
     int64_t rows, cols;
-    int8_t site_arg;        /* i[site_arg] += 8 * unit when bound; -1: none */
-    int32_t bucket;         /* bucket of the bucket operands; -1: the step's target */
-    int8_t sample_arg;      /* i[sample_arg] = first sample of the micro-batch when bound; -1: none */
+    int8_t site_arg;   /* i[site_arg] += 8 * unit when bound; -1: none */
+    int32_t bucket;    /* bucket of the bucket operands; -1: the step's target */
+    int8_t sample_arg; /* i[sample_arg] = first sample of the micro-batch when bound; -1: none */
     im_operand use[IM_OP_MAX_OPERANDS];
-    const char *label;      /* "attention", for messages and traces */
+    const char *label; /* "attention", for messages and traces */
 } im_op;
 
 typedef struct im_lowering {
@@ -109,19 +145,19 @@ enum { IM_MAX_WAITS = 8 };
 
 typedef struct im_bound {
     const im_op *op;
-    const im_op_args *args;                 /* op->args, or a patched copy */
-    uint32_t step;                          /* index of the instruction */
+    const im_op_args *args; /* op->args, or a patched copy */
+    uint32_t step;          /* index of the instruction */
     im_value value[IM_OP_MAX_OPERANDS];
     size_t lo[IM_OP_MAX_OPERANDS], hi[IM_OP_MAX_OPERANDS]; /* bytes within the value; lo == hi: absent */
-    im_buffer buf[IM_OP_MAX_OPERANDS];      /* after place */
-    uint32_t wait[IM_MAX_WAITS];            /* after link: earlier ops of other queues */
+    im_buffer buf[IM_OP_MAX_OPERANDS];                     /* after place */
+    uint32_t wait[IM_MAX_WAITS];                           /* after link: earlier ops of other queues */
     uint8_t nwait;
 } im_bound;
 
 /* What a program must achieve; the check measures against it, never against the steps. */
 typedef struct im_goal {
-    int mode;                       /* im_program_mode */
-    int first_unit, end_unit;       /* of this stage */
+    int mode;                 /* im_program_mode */
+    int first_unit, end_unit; /* of this stage */
     int micro_batches;
     bool snapshot;
 } im_goal;
@@ -157,9 +193,11 @@ typedef struct im_program {
 void im_plan_stages(const im_plan *p, int *stage_of_unit);
 
 /* The instructions alone: a pure function of plan, rank and spec. */
-im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps, uint32_t *n) IM_MUST_CHECK;
+im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps,
+                           uint32_t *n) IM_MUST_CHECK;
 /* Steps and ops. `steps` NULL: those of im_program_steps (tests hand in changed ones). */
-im_status im_program_build(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, const im_step *steps, uint32_t nstep, im_program **out) IM_MUST_CHECK;
+im_status im_program_build(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, const im_step *steps, uint32_t nstep,
+                           im_program **out) IM_MUST_CHECK;
 void im_program_destroy(im_program *p);
 /* Addresses for all programs of a run of one rank; arena_bytes of each is set to the maximum. */
 im_status im_program_place(im_context *ctx, im_program *const *of_run, size_t n) IM_MUST_CHECK;
@@ -184,11 +222,11 @@ bool im_value_persistent(const im_program *p, const im_value *v);
 /* lower.c: the ops of one instruction. */
 typedef struct im_lower_key {
     uint8_t verb, unit_type, mode;
-    bool first;         /* the first contribution to the gradients: written, not added */
-    bool first_loss;    /* LOSS: scalars are written, not added */
-    bool tied_first;    /* the tied table has no contribution yet */
+    bool first;      /* the first contribution to the gradients: written, not added */
+    bool first_loss; /* LOSS: scalars are written, not added */
+    bool tied_first; /* the tied table has no contribution yet */
     int64_t B, T;
-    uint16_t target;    /* bucket verbs and channels: no sharing */
+    uint16_t target; /* bucket verbs and channels: no sharing */
 } im_lower_key;
 im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key, im_arena *a, im_lowering *out) IM_MUST_CHECK;
 

@@ -187,7 +187,8 @@ static void finish(writer *w)
     emit(w, IM_SNAPSHOT, 0, -1);
 }
 
-im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps, uint32_t *n)
+im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps,
+                           uint32_t *n)
 {
     writer w = {.plan = p, .layout = l, .model = p->model, .arena = a, .train = spec->mode == IM_PROGRAM_TRAIN};
     int *stage = IM_ARENA_NEW(a, int, p->model->nunit);

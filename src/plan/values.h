@@ -5,10 +5,10 @@
 #include "plan/program.h"
 
 typedef struct im_value_map {
-    im_value *key;      /* by number */
+    im_value *key; /* by number */
     uint32_t n, cap;
-    uint32_t *slot;     /* open addressing: number + 1, 0 empty */
-    uint32_t nslot;     /* a power of two */
+    uint32_t *slot; /* open addressing: number + 1, 0 empty */
+    uint32_t nslot; /* a power of two */
 } im_value_map;
 
 /* The number of v, new when it is not there; UINT32_MAX without memory. */

@@ -1,19 +1,22 @@
 /* The kinds attention and attention_grad: operands, checks, costs. */
 #include "tensor/cpu/nn_kernels.h"
 
-static im_status need_heads(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, const int64_t shape[4]) {
+static im_status need_heads(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, const int64_t shape[4])
+{
     IM_TRY(im_op_need_activation(ctx, k, a, i));
     IM_TRY(im_op_need_same_dtype(ctx, k, a, i, 0));
     IM_TRY(im_op_need_shape(ctx, k, a, i, 4, shape));
     return im_op_need_rows(ctx, k, a, i);
 }
 
-static im_status need_places(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t B, int64_t T) {
+static im_status need_places(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t B, int64_t T)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, i, IM_I32));
     return im_op_need_shape(ctx, k, a, i, 2, (int64_t[]){B, T});
 }
 
-static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_heads(ctx, k, a, 0, (int64_t[]){-1, -1, -1, -1}));
     const int64_t *q = a->v[0].shape;
     IM_TRY(need_heads(ctx, k, a, 1, (int64_t[]){q[0], -1, -1, q[3]}));
@@ -40,7 +43,8 @@ static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_
 }
 
 /* Causal counts half of the square when queries and keys are the same tokens. */
-static double pairs(const im_op_args *a) {
+static double pairs(const im_op_args *a)
+{
     double Tq = (double)a->v[0].shape[1], Tk = (double)a->v[1].shape[1], n = Tq * Tk;
     if (a->i[0] != 0 && Tq == Tk)
         n = Tq * (Tq + 1) / 2;
@@ -50,10 +54,16 @@ static double pairs(const im_op_args *a) {
 }
 
 /* Two products of E multiply-adds a pair. */
-static void cost_attention(const im_op_args *a, im_op_cost *cost) { cost->flops = pairs(a) * 4.0 * (double)a->v[0].shape[3]; }
+static void cost_attention(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = pairs(a) * 4.0 * (double)a->v[0].shape[3];
+}
 
 /* Five products. */
-static void cost_attention_grad(const im_op_args *a, im_op_cost *cost) { cost->flops = pairs(a) * 10.0 * (double)a->v[0].shape[3]; }
+static void cost_attention_grad(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = pairs(a) * 10.0 * (double)a->v[0].shape[3];
+}
 
 const im_op_kind im_op_attention = {
     .name = "attention",

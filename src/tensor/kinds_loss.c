@@ -1,18 +1,21 @@
 /* The kinds xent, count, clip, sample: operands, checks, costs. */
 #include "tensor/cpu/nn_kernels.h"
 
-static im_status need_scalars(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n) {
+static im_status need_scalars(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, i, IM_F64));
     IM_TRY(im_op_need_shape(ctx, k, a, i, 1, &n));
     return im_op_need_dense(ctx, k, a, i);
 }
 
-static im_status need_rows_of(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, im_dtype t, int64_t n) {
+static im_status need_rows_of(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, im_dtype t, int64_t n)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, i, t));
     return im_op_need_shape(ctx, k, a, i, 1, &n);
 }
 
-static im_status need_logits(im_context *ctx, const im_op_kind *k, const im_op_args *a, int64_t vocabulary) {
+static im_status need_logits(im_context *ctx, const im_op_kind *k, const im_op_args *a, int64_t vocabulary)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, 0, IM_F32));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 2, (int64_t[]){-1, -1}));
     IM_TRY(im_op_need_rows(ctx, k, a, 0));
@@ -21,7 +24,8 @@ static im_status need_logits(im_context *ctx, const im_op_kind *k, const im_op_a
     return IM_OK;
 }
 
-static im_status check_xent(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_xent(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_logits(ctx, k, a, a->i[0]));
     int64_t n = a->v[0].shape[0];
     IM_TRY(need_rows_of(ctx, k, a, 1, IM_I32, n));
@@ -35,7 +39,10 @@ static im_status check_xent(im_context *ctx, const im_op_kind *k, const im_op_ar
     return IM_OK;
 }
 
-static void cost_xent(const im_op_args *a, im_op_cost *cost) { cost->flops = (im_op_has(a, 3) ? 32.0 : 16.0) * (double)im_view_count(&a->v[0]); }
+static void cost_xent(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = (im_op_has(a, 3) ? 32.0 : 16.0) * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_xent = {
     .name = "xent",
@@ -48,7 +55,8 @@ const im_op_kind im_op_xent = {
     .fast = {.run = im_fast_xent, .workspace = im_fast_xent_workspace},
 };
 
-static im_status need_split(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status need_split(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, 0, IM_F32));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 2, (int64_t[]){-1, -1}));
     IM_TRY(im_op_need_rows(ctx, k, a, 0));
@@ -57,7 +65,8 @@ static im_status need_split(im_context *ctx, const im_op_kind *k, const im_op_ar
     return need_rows_of(ctx, k, a, 1, IM_I32, a->v[0].shape[0]);
 }
 
-static im_status check_xent_stat(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_xent_stat(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_split(ctx, k, a));
     IM_TRY(im_op_need_dtype(ctx, k, a, 2, IM_F64));
     IM_TRY(im_op_need_shape(ctx, k, a, 2, 2, (int64_t[]){a->v[0].shape[0], 4}));
@@ -75,7 +84,8 @@ const im_op_kind im_op_xent_stat = {
     .fast = {.run = im_fast_xent_stat},
 };
 
-static im_status check_xent_merge(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_xent_merge(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_split(ctx, k, a));
     int64_t n = a->v[0].shape[0];
     IM_TRY(im_op_need_dtype(ctx, k, a, 2, IM_F64));
@@ -102,7 +112,8 @@ const im_op_kind im_op_xent_merge = {
     .fast = {.run = im_fast_xent_merge, .workspace = im_fast_xent_workspace},
 };
 
-static im_status check_count(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_count(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_rows_of(ctx, k, a, 0, IM_I32, -1));
     return need_scalars(ctx, k, a, 1, 1);
 }
@@ -116,7 +127,8 @@ const im_op_kind im_op_count = {
     .plain = {.run = im_plain_count},
 };
 
-static im_status check_clip(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_clip(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     for (int i = 0; i < 5; i++)
         IM_TRY(need_scalars(ctx, k, a, i, i < 3 ? 1 : i == 3 ? IM_HYPER_COUNT : IM_CLIP_COUNT));
     return IM_OK;
@@ -131,7 +143,8 @@ const im_op_kind im_op_clip = {
     .plain = {.run = im_plain_clip},
 };
 
-static im_status check_sample(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_sample(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_logits(ctx, k, a, a->i[2]));
     IM_TRY(need_rows_of(ctx, k, a, 1, IM_I32, a->v[0].shape[0]));
     IM_TRY(need_rows_of(ctx, k, a, 2, IM_F32, a->v[0].shape[0]));
@@ -144,7 +157,10 @@ static im_status check_sample(im_context *ctx, const im_op_kind *k, const im_op_
     return IM_OK;
 }
 
-static void cost_sample(const im_op_args *a, im_op_cost *cost) { cost->flops = 16.0 * (double)im_view_count(&a->v[0]); }
+static void cost_sample(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 16.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_sample = {
     .name = "sample",

@@ -2,29 +2,34 @@
 #include "tensor/cpu/nn_kernels.h"
 
 /* Operands first..last are (rows, columns) activations of one dtype with contiguous rows. */
-static im_status need_activations(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i) {
+static im_status need_activations(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i)
+{
     IM_TRY(im_op_need_activation(ctx, k, a, i));
     IM_TRY(im_op_need_same_dtype(ctx, k, a, i, 0));
     return im_op_need_rows(ctx, k, a, i);
 }
 
-static im_status need_matrix(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t rows, int64_t cols) {
+static im_status need_matrix(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t rows, int64_t cols)
+{
     IM_TRY(need_activations(ctx, k, a, i));
     return im_op_need_shape(ctx, k, a, i, 2, (int64_t[]){rows, cols});
 }
 
-static im_status need_ids(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n) {
+static im_status need_ids(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, i, IM_I32));
     return im_op_need_shape(ctx, k, a, i, 1, &n);
 }
 
-static im_status need_f32_vector(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n) {
+static im_status need_f32_vector(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, int64_t n)
+{
     IM_TRY(im_op_need_dtype(ctx, k, a, i, IM_F32));
     IM_TRY(im_op_need_shape(ctx, k, a, i, 1, &n));
     return im_op_need_dense(ctx, k, a, i);
 }
 
-static im_status need_act(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status need_act(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     if (a->i[0] >= IM_ACT_GELU_TANH && a->i[0] <= IM_ACT_RELU)
         return IM_OK;
     return im_fail(ctx, IM_ERR_ARG, "%s: i[0] is %lld, it must be an activation, 0 to %d", k->name, (long long)a->i[0], IM_ACT_RELU);
@@ -32,7 +37,8 @@ static im_status need_act(im_context *ctx, const im_op_kind *k, const im_op_args
 
 /* ---- embed ------------------------------------------------------------------------------------------------------------- */
 
-static im_status check_embed(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_embed(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_ids(ctx, k, a, 0, -1));
     int64_t n = a->v[0].shape[0];
     IM_TRY(im_op_need_activation(ctx, k, a, 1));
@@ -52,7 +58,8 @@ static im_status check_embed(im_context *ctx, const im_op_kind *k, const im_op_a
 }
 
 /* Only the rows that are met are read. */
-static void cost_embed(const im_op_args *a, im_op_cost *cost) {
+static void cost_embed(const im_op_args *a, im_op_cost *cost)
+{
     size_t rows = (size_t)im_view_count(&a->v[2]) * im_dtype_size((im_dtype)a->v[2].dtype), ids = (size_t)a->v[0].shape[0] * 4;
     cost->flops = (double)im_view_count(&a->v[2]) * (im_op_has(a, 4) ? 2.0 : 1.0);
     cost->read = (rows + ids) * (im_op_has(a, 4) ? 2 : 1);
@@ -69,7 +76,8 @@ const im_op_kind im_op_embed = {
     .fast = {.run = im_fast_embed},
 };
 
-static im_status check_embed_grad(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_embed_grad(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_ids(ctx, k, a, 0, -1));
     IM_TRY(im_op_need_activation(ctx, k, a, 1));
     IM_TRY(im_op_need_shape(ctx, k, a, 1, 2, (int64_t[]){a->v[0].shape[0], -1}));
@@ -79,7 +87,8 @@ static im_status check_embed_grad(im_context *ctx, const im_op_kind *k, const im
     return im_op_need_rows(ctx, k, a, 2);
 }
 
-static void cost_embed_grad(const im_op_args *a, im_op_cost *cost) {
+static void cost_embed_grad(const im_op_args *a, im_op_cost *cost)
+{
     size_t rows = (size_t)im_view_count(&a->v[1]);
     cost->flops = (double)rows;
     cost->read = rows * (im_dtype_size((im_dtype)a->v[1].dtype) + 4) + (size_t)a->v[0].shape[0] * 4;
@@ -99,7 +108,8 @@ const im_op_kind im_op_embed_grad = {
 
 /* ---- norm -------------------------------------------------------------------------------------------------------------- */
 
-static im_status need_norm(im_context *ctx, const im_op_kind *k, const im_op_args *a, int stat) {
+static im_status need_norm(im_context *ctx, const im_op_kind *k, const im_op_args *a, int stat)
+{
     if (a->i[1] != IM_NORM_RMS && a->i[1] != IM_NORM_LAYER)
         return im_fail(ctx, IM_ERR_ARG, "%s: i[1] is %lld, it must be a norm, 0 or 1", k->name, (long long)a->i[1]);
     IM_TRY(need_matrix(ctx, k, a, 0, -1, -1));
@@ -111,7 +121,8 @@ static im_status need_norm(im_context *ctx, const im_op_kind *k, const im_op_arg
     return im_op_need_shape(ctx, k, a, stat, 2, (int64_t[]){a->v[0].shape[0], a->i[1] == IM_NORM_LAYER ? 2 : 1});
 }
 
-static im_status check_norm(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_norm(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_norm(ctx, k, a, 4));
     int64_t n = a->v[0].shape[0], D = a->v[0].shape[1];
     IM_TRY(im_op_need_same_dtype(ctx, k, a, 2, 0));
@@ -125,20 +136,25 @@ static im_status check_norm(im_context *ctx, const im_op_kind *k, const im_op_ar
     return IM_OK;
 }
 
-static void cost_norm(const im_op_args *a, im_op_cost *cost) { cost->flops = 8.0 * (double)im_view_count(&a->v[0]); }
+static void cost_norm(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 8.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_norm = {
     .name = "norm",
     .min_operands = 5,
     .max_operands = 7,
-    .operand = {IM_READ("x"), IM_READ("w"), IM_READ_OPTIONAL("bias"), IM_WRITE("y"), IM_WRITE("stat"), IM_READ_OPTIONAL("res"), IM_WRITE_OPTIONAL("sum")},
+    .operand = {IM_READ("x"), IM_READ("w"), IM_READ_OPTIONAL("bias"), IM_WRITE("y"), IM_WRITE("stat"), IM_READ_OPTIONAL("res"),
+                IM_WRITE_OPTIONAL("sum")},
     .check = check_norm,
     .cost = cost_norm,
     .plain = {.run = im_plain_norm},
     .fast = {.run = im_fast_norm, .workspace = im_fast_norm_workspace},
 };
 
-static im_status check_norm_grad(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_norm_grad(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_norm(ctx, k, a, 2));
     int64_t n = a->v[0].shape[0], D = a->v[0].shape[1];
     IM_TRY(need_matrix(ctx, k, a, 3, n, D));
@@ -148,7 +164,10 @@ static im_status check_norm_grad(im_context *ctx, const im_op_kind *k, const im_
     return need_matrix(ctx, k, a, 7, n, D);
 }
 
-static void cost_norm_grad(const im_op_args *a, im_op_cost *cost) { cost->flops = 16.0 * (double)im_view_count(&a->v[0]); }
+static void cost_norm_grad(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 16.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_norm_grad = {
     .name = "norm_grad",
@@ -164,7 +183,8 @@ const im_op_kind im_op_norm_grad = {
 
 /* ---- rope -------------------------------------------------------------------------------------------------------------- */
 
-static im_status check_rope(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_rope(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_activations(ctx, k, a, 0));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 3, (int64_t[]){-1, -1, -1}));
     IM_TRY(need_activations(ctx, k, a, 1));
@@ -179,7 +199,8 @@ static im_status check_rope(im_context *ctx, const im_op_kind *k, const im_op_ar
     return IM_OK;
 }
 
-static void cost_rope(const im_op_args *a, im_op_cost *cost) {
+static void cost_rope(const im_op_args *a, im_op_cost *cost)
+{
     cost->flops = 3.0 * (double)(a->v[0].shape[0] * a->v[0].shape[1] * a->v[3].shape[1]);
     size_t met = (size_t)(a->v[0].shape[0] * a->v[3].shape[1]) * 4, table = (size_t)im_view_count(&a->v[3]) * 4;
     cost->read -= table > met ? table - met : 0;
@@ -198,7 +219,8 @@ const im_op_kind im_op_rope = {
 
 /* ---- act, glu ---------------------------------------------------------------------------------------------------------- */
 
-static im_status check_act(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_act(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_act(ctx, k, a));
     IM_TRY(need_matrix(ctx, k, a, 0, -1, -1));
     for (int i = 1; i < a->n; i++)
@@ -206,7 +228,10 @@ static im_status check_act(im_context *ctx, const im_op_kind *k, const im_op_arg
     return IM_OK;
 }
 
-static void cost_act(const im_op_args *a, im_op_cost *cost) { cost->flops = 20.0 * (double)im_view_count(&a->v[0]); }
+static void cost_act(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 20.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_act = {
     .name = "act",
@@ -230,7 +255,8 @@ const im_op_kind im_op_act_grad = {
     .fast = {.run = im_fast_act_grad},
 };
 
-static im_status check_glu(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_glu(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_act(ctx, k, a));
     IM_TRY(need_matrix(ctx, k, a, 0, -1, -1));
     if (a->v[0].shape[1] % 2 != 0)
@@ -239,7 +265,10 @@ static im_status check_glu(im_context *ctx, const im_op_kind *k, const im_op_arg
     return need_matrix(ctx, k, a, 2, a->v[0].shape[0], a->v[0].shape[1]);
 }
 
-static void cost_glu(const im_op_args *a, im_op_cost *cost) { cost->flops = 20.0 * (double)im_view_count(&a->v[1]); }
+static void cost_glu(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 20.0 * (double)im_view_count(&a->v[1]);
+}
 
 const im_op_kind im_op_glu = {
     .name = "glu",
@@ -265,7 +294,8 @@ const im_op_kind im_op_glu_grad = {
 
 /* ---- dropout, kv_write --------------------------------------------------------------------------------------------------- */
 
-static im_status check_dropout(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_dropout(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     if (!(a->f[0] >= 0.0 && a->f[0] < 1.0))
         return im_fail(ctx, IM_ERR_ARG, "%s: p is %g, it must be at least 0 and below 1", k->name, a->f[0]);
     if (a->i[2] < 1)
@@ -277,7 +307,10 @@ static im_status check_dropout(im_context *ctx, const im_op_kind *k, const im_op
     return need_matrix(ctx, k, a, 2, a->v[0].shape[0], a->v[0].shape[1]);
 }
 
-static void cost_dropout(const im_op_args *a, im_op_cost *cost) { cost->flops = 2.0 * (double)im_view_count(&a->v[0]); }
+static void cost_dropout(const im_op_args *a, im_op_cost *cost)
+{
+    cost->flops = 2.0 * (double)im_view_count(&a->v[0]);
+}
 
 const im_op_kind im_op_dropout = {
     .name = "dropout",
@@ -290,7 +323,8 @@ const im_op_kind im_op_dropout = {
     .fast = {.run = im_fast_dropout},
 };
 
-static im_status check_kv_write(im_context *ctx, const im_op_kind *k, const im_op_args *a) {
+static im_status check_kv_write(im_context *ctx, const im_op_kind *k, const im_op_args *a)
+{
     IM_TRY(need_activations(ctx, k, a, 0));
     IM_TRY(need_activations(ctx, k, a, 1));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 4, (int64_t[]){-1, -1, -1, -1}));
@@ -301,7 +335,8 @@ static im_status check_kv_write(im_context *ctx, const im_op_kind *k, const im_o
     return IM_OK;
 }
 
-static void cost_kv_write(const im_op_args *a, im_op_cost *cost) {
+static void cost_kv_write(const im_op_args *a, im_op_cost *cost)
+{
     size_t nbytes = (size_t)im_view_count(&a->v[0]) * im_dtype_size((im_dtype)a->v[0].dtype);
     cost->read = nbytes;
     cost->written = nbytes;

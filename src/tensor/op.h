@@ -11,7 +11,7 @@
 #define IM_OP_MAX_OPERANDS 16
 
 typedef struct im_view {
-    uint8_t ndim; /* 0: absent */
+    uint8_t ndim;  /* 0: absent */
     uint8_t dtype; /* im_dtype */
     int64_t shape[4], stride[4];
     int64_t offset;

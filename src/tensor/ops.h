@@ -78,7 +78,15 @@ extern const im_op_kind im_op_sumsq;
  * finite = isfinite(sumsq) && isfinite(loss). t is incremented when finite. */
 extern const im_op_kind im_op_clip;
 typedef enum im_hyper_slot { IM_HYPER_LR, IM_HYPER_CLIP, IM_HYPER_COUNT = 8 } im_hyper_slot;
-typedef enum im_clip_slot { IM_CLIP_SCALE, IM_CLIP_NORM, IM_CLIP_FINITE, IM_CLIP_T /* Adam's step, kept across steps */, IM_CLIP_LOSS /* mean */, IM_CLIP_TOKENS, IM_CLIP_COUNT = 8 } im_clip_slot;
+typedef enum im_clip_slot {
+    IM_CLIP_SCALE,
+    IM_CLIP_NORM,
+    IM_CLIP_FINITE,
+    IM_CLIP_T /* Adam's step, kept across steps */,
+    IM_CLIP_LOSS /* mean */,
+    IM_CLIP_TOKENS,
+    IM_CLIP_COUNT = 8
+} im_clip_slot;
 /* w A (M), master fp32 (M; opt: absent when w is fp32), m fp32 (M), v fp32 (M), grad fp32 (R), clip f64 (8) (R), hyper f64 (8) (R), all 1-D of one length.
  * AdamW as torch.optim.AdamW with gradient grad*scale and t = clip[IM_CLIP_T]; f: beta1, beta2, eps, weight decay. finite 0: nothing changes. */
 extern const im_op_kind im_op_adamw;

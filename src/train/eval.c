@@ -33,7 +33,8 @@ static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t r
     v->nparts++;
 }
 
-im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches, im_train_eval *out)
+im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches,
+                             im_train_eval *out)
 {
     int64_t targets = im_tokens_count(t) - 1;
     if (targets < 1)
@@ -84,8 +85,8 @@ typedef struct im_eval_source {
     im_context *ctx;
     const im_train_eval *v;
     int64_t token0, samples; /* of the part */
-    int64_t batch0; /* of the run's batch: this rank's first sample */
-    double bytes;   /* targets that are bytes */
+    int64_t batch0;          /* of the run's batch: this rank's first sample */
+    double bytes;            /* targets that are bytes */
 } im_eval_source;
 
 /* A place of the batch that no sample is left for. */
@@ -99,7 +100,8 @@ static void pad(int64_t T, int32_t *ids, int32_t *targets, int32_t *pos)
 }
 
 /* im_source.load: sample i of a part begins i*T tokens behind the part's first token. */
-static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg)
 {
     im_eval_source *s = arg;
     for (int64_t b = 0; b < B; b++) {
@@ -169,7 +171,8 @@ im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *
     if (l->place.tp || l->place.pp) /* each sample's bytes once */
         arg.bytes = 0;
     IM_TRY(im_engine_combine(e, &arg.bytes, 1, IM_SUM));
-    *out = (im_observe_eval){.step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};
+    *out = (im_observe_eval){
+        .step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};
     if (v->bytes && arg.bytes > 0)
         out->bits_per_byte = mean.sum / M_LN2 / arg.bytes;
     return IM_OK;

@@ -11,53 +11,53 @@ typedef struct im_train_team im_train_team;
 typedef struct im_train_run {
     im_context *ctx;
     int rank, ranks, ranks_here; /* here: on this machine */
-    im_train_team *team;       /* NULL: alone */
-    im_train_options o;        /* global_batch and out resolved */
+    im_train_team *team;         /* NULL: alone */
+    im_train_options o;          /* global_batch and out resolved */
     const im_train_env *env;
-    im_arena *arena;           /* strings of o that were resolved */
+    im_arena *arena; /* strings of o that were resolved */
 
     im_model *model;
-    im_tokens *data, *valid;   /* valid may be NULL */
+    im_tokens *data, *valid; /* valid may be NULL */
     im_sampler sampler;
     im_plan plan;
     im_train_eval eval;
     im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
     size_t nwant;
-    im_memory predicted;       /* of the rank that needs most */
-    int heaviest;              /* that rank */
-    size_t predicted_all;      /* bytes of all ranks */
-    size_t predicted_here;     /* of those of this process */
+    im_memory predicted;   /* of the rank that needs most */
+    int heaviest;          /* that rank */
+    size_t predicted_all;  /* bytes of all ranks */
+    size_t predicted_here; /* of those of this process */
 
     im_device *device;
     im_comm *world;
     im_engine *engine;
 
-    char from[IM_TRAIN_PATH];  /* resume: the checkpoint it goes on from; "" otherwise */
+    char from[IM_TRAIN_PATH]; /* resume: the checkpoint it goes on from; "" otherwise */
     char checkpoints[IM_TRAIN_PATH];
-    const char *copy_from;     /* where tokenizer files are, NULL: nowhere */
-    im_checkpoint_meta meta;   /* where the run stands */
-    int64_t total_steps;       /* 0: no such limit */
-    int64_t first_step;        /* meta.step when this process began */
-    double loop_began;         /* clock */
-    double elapsed;            /* seconds trained, as rank 0 saw them after the last step */
-    bool finished, stop;       /* seen at the same time: the end is reached, a signal came */
-    bool agreed;               /* an error that all ranks have come to alike: nobody waits for anybody */
-    double elapsed_before;     /* seconds of earlier processes */
+    const char *copy_from;   /* where tokenizer files are, NULL: nowhere */
+    im_checkpoint_meta meta; /* where the run stands */
+    int64_t total_steps;     /* 0: no such limit */
+    int64_t first_step;      /* meta.step when this process began */
+    double loop_began;       /* clock */
+    double elapsed;          /* seconds trained, as rank 0 saw them after the last step */
+    bool finished, stop;     /* seen at the same time: the end is reached, a signal came */
+    bool agreed;             /* an error that all ranks have come to alike: nobody waits for anybody */
+    double elapsed_before;   /* seconds of earlier processes */
 
     im_observe_file *metrics;
     im_observe_trace *trace;
-    int log_fd;                /* logs/rank-0.log; -1: none */
-    bool metrics_failed;       /* said once */
+    int log_fd;          /* logs/rank-0.log; -1: none */
+    bool metrics_failed; /* said once */
 
     im_checkpoint_save *saving;
     int64_t saving_step, saved_step, eval_step; /* -1: none */
-    im_status save_status;     /* of the last save that ended */
+    im_status save_status;                      /* of the last save that ended */
     char save_error[512];
-    double rate;               /* this machine's matmul FLOPs a second; 0: not measured yet; < 0: cannot be */
+    double rate; /* this machine's matmul FLOPs a second; 0: not measured yet; < 0: cannot be */
     int consecutive_bad, rollbacks;
-    bool diverged;             /* ended by a non-finite step */
+    bool diverged; /* ended by a non-finite step */
     im_observe_summary summary;
-    double work_seconds;       /* steps only */
+    double work_seconds; /* steps only */
 } im_train_run;
 
 /* ---- say.c */
@@ -69,7 +69,7 @@ void im_train_isa(const im_device *d, char *out, size_t size);
 /* ---- setup.c */
 /* IM_ERR_NOMEM when the ranks of this machine need more than it has. */
 im_status im_train_need_memory(im_train_run *r) IM_MUST_CHECK;
-im_status im_train_setup(im_train_run *r) IM_MUST_CHECK;          /* model, data, plan, prediction: nothing is written or allocated */
+im_status im_train_setup(im_train_run *r) IM_MUST_CHECK; /* model, data, plan, prediction: nothing is written or allocated */
 im_status im_train_open_device(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_open_engine(im_train_run *r) IM_MUST_CHECK;
 /* The state at r->from, or the initial one; r->meta becomes its. */
@@ -95,19 +95,19 @@ void im_train_processes_end(im_train_run *r, im_status status);    /* tells the 
 /* ---- rundir.c */
 /* Before setup: the checkpoint to go on from, the model's directory. */
 im_status im_train_find_resume(im_train_run *r) IM_MUST_CHECK;
-im_status im_train_check_resume(im_train_run *r) IM_MUST_CHECK;   /* data, order, sequence length: the same or refused */
+im_status im_train_check_resume(im_train_run *r) IM_MUST_CHECK; /* data, order, sequence length: the same or refused */
 im_status im_train_make_dir(im_train_run *r) IM_MUST_CHECK;
 
 /* ---- saving.c */
-im_status im_train_save_begin(im_train_run *r) IM_MUST_CHECK;     /* only errors that end the run; a failed save is told and remembered */
+im_status im_train_save_begin(im_train_run *r) IM_MUST_CHECK; /* only errors that end the run; a failed save is told and remembered */
 void im_train_save_reap(im_train_run *r, bool wait);
-im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK;       /* waits; the error of the last save, if it failed */
+im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK; /* waits; the error of the last save, if it failed */
 
 /* ---- nonfinite.c */
 im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
 
 /* ---- memory.c */
-im_status im_train_measure_memory(im_train_run *r) IM_MUST_CHECK;  /* all ranks: into the summary and metrics.jsonl */
+im_status im_train_measure_memory(im_train_run *r) IM_MUST_CHECK; /* all ranks: into the summary and metrics.jsonl */
 
 /* ---- loop.c */
 im_status im_train_loop(im_train_run *r) IM_MUST_CHECK;

@@ -16,7 +16,8 @@ double im_train_elapsed(const im_train_run *r)
 /* ---- data ---------------------------------------------------------------------------------- */
 
 /* im_source.load of a step: sample b of the step is at position sample0 + b of the run's order. */
-static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg)
 {
     im_train_run *r = arg;
     for (int64_t b = 0; b < B; b++) {
@@ -89,9 +90,18 @@ static double flops_share(im_train_run *r, double tokens_per_s)
 static void tell_step(im_train_run *r, const im_metrics *m, double lr, double seconds)
 {
     double tokens = (double)(r->o.global_batch * r->o.seq_len);
-    im_observe_step s = {.step = r->meta.step + 1, .tokens = r->meta.tokens + r->o.global_batch * r->o.seq_len, .loss = m->loss, .grad_norm = m->grad_norm, .lr = lr, .step_s = seconds,
-                         .tokens_per_s = tokens / seconds, .mfu = flops_share(r, tokens / seconds), .rss_bytes = im_process_rss(),
-                         .mem_peak_bytes = im_process_rss_peak(), .mem_predicted_bytes = r->predicted_here, .finite = m->finite};
+    im_observe_step s = {.step = r->meta.step + 1,
+                         .tokens = r->meta.tokens + r->o.global_batch * r->o.seq_len,
+                         .loss = m->loss,
+                         .grad_norm = m->grad_norm,
+                         .lr = lr,
+                         .step_s = seconds,
+                         .tokens_per_s = tokens / seconds,
+                         .mfu = flops_share(r, tokens / seconds),
+                         .rss_bytes = im_process_rss(),
+                         .mem_peak_bytes = im_process_rss_peak(),
+                         .mem_predicted_bytes = r->predicted_here,
+                         .finite = m->finite};
     if (r->metrics && im_observe_put_step(r->metrics, &s) != IM_OK) {
         if (!r->metrics_failed)
             im_train_say(r, IM_TRAIN_TEXT_EVENT, "metrics are not complete: %s", im_error_text(r->ctx));
@@ -144,7 +154,10 @@ static double learning_rate(im_train_run *r)
     double elapsed = r->elapsed;
     if (r->meta.warmup_done_s < 0 && r->meta.step >= r->o.warmup)
         r->meta.warmup_done_s = r->o.warmup ? elapsed : 0;
-    im_train_clock c = {.step = r->meta.step, .total_steps = r->total_steps, .elapsed_s = elapsed, .total_s = r->o.minutes * 60,
+    im_train_clock c = {.step = r->meta.step,
+                        .total_steps = r->total_steps,
+                        .elapsed_s = elapsed,
+                        .total_s = r->o.minutes * 60,
                         .warmup_done_s = r->meta.warmup_done_s};
     return im_train_lr(&r->o, &c);
 }
@@ -213,7 +226,8 @@ static im_status stopped(im_train_run *r)
     IM_TRY(im_train_measure_memory(r));
     IM_TRY(im_train_save_end(r));
     r->agreed = true;
-    return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step, r->o.out);
+    return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step,
+                   r->o.out);
 }
 
 /* An evaluation that a signal cut short is no error of the run. */

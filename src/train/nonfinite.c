@@ -14,8 +14,10 @@ static im_status give_up(im_train_run *r, const char *where, const char *why)
     char last[IM_TRAIN_PATH + 64] = "no checkpoint was written yet";
     if (r->saved_step >= 0)
         snprintf(last, sizeof last, "the last good checkpoint is %s/step-%" PRId64, r->checkpoints, r->saved_step);
-    return im_fail(r->ctx, IM_ERR_NONFINITE, "step %" PRId64 ": loss or gradient is not finite, first in %s%s; weights are as before the step; %s. "
-                   "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback", r->meta.step + 1, where, why, last);
+    return im_fail(r->ctx, IM_ERR_NONFINITE,
+                   "step %" PRId64 ": loss or gradient is not finite, first in %s%s; weights are as before the step; %s. "
+                   "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback",
+                   r->meta.step + 1, where, why, last);
 }
 
 static void note(im_train_run *r, const char *event, const char *text)
@@ -56,7 +58,8 @@ static im_status rollback(im_train_run *r, const char *where)
         r->meta.skip[i] = bad.skip[i];
     r->meta.nskip = bad.nskip;
     r->meta.skip[r->meta.nskip++] = (im_checkpoint_skip){bad.position, r->o.global_batch};
-    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " is not finite, first in %s: back to step %" PRId64 ", samples %" PRId64 " to %" PRId64 " are left out",
+    im_train_say(r, IM_TRAIN_TEXT_EVENT,
+                 "step %" PRId64 " is not finite, first in %s: back to step %" PRId64 ", samples %" PRId64 " to %" PRId64 " are left out",
                  bad.step + 1, where, r->meta.step, bad.position, bad.position + r->o.global_batch - 1);
     return IM_OK;
 }

@@ -7,59 +7,84 @@
 #define AT(member) offsetof(im_train_options, member)
 
 const im_option im_train_rows[IM_TRAIN_ROWS] = {
-    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape (gpt2, llama-15m, ...).", "DIR", AT(model), 'm', false, "What is trained"},
-    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to train on: the prefix of PREFIX.bin and PREFIX.idx (imece data build makes them).", "PREFIX", AT(data), 'd', false, NULL},
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape (gpt2, llama-15m, ...).",
+     "DIR", AT(model), 'm', false, "What is trained"},
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to train on: the prefix of PREFIX.bin and PREFIX.idx (imece data build makes them).",
+     "PREFIX", AT(data), 'd', false, NULL},
     {"valid", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to evaluate on.", "PREFIX", AT(valid), 0, false, NULL},
-    {"out", IM_OPT_STRING, NULL, 0, 0, NULL, "Run directory to make; one that exists is refused. Default: the first free runs/MODEL-N.", "DIR", AT(out), 'o', false, NULL},
-    {"init", IM_OPT_CHOICE, "auto", 0, 0, "auto|random", "Where the first weights come from: auto takes those in the model's directory if there are any.", "HOW", AT(init), 0, false, NULL},
+    {"out", IM_OPT_STRING, NULL, 0, 0, NULL, "Run directory to make; one that exists is refused. Default: the first free runs/MODEL-N.", "DIR",
+     AT(out), 'o', false, NULL},
+    {"init", IM_OPT_CHOICE, "auto", 0, 0, "auto|random",
+     "Where the first weights come from: auto takes those in the model's directory if there are any.", "HOW", AT(init), 0, false, NULL},
     {"seed", IM_OPT_INT, "1", 0, 9e18, NULL, "Seed of initial weights, order and dropout.", "N", AT(seed), 0, false, NULL},
 
-    {"steps", IM_OPT_INT, "0", 0, 9e18, NULL, "Stop after N steps (0: no such limit). Whichever of steps, tokens and minutes is reached first ends the run.", "N", AT(steps), 0, false, "How long"},
+    {"steps", IM_OPT_INT, "0", 0, 9e18, NULL,
+     "Stop after N steps (0: no such limit). Whichever of steps, tokens and minutes is reached first ends the run.", "N", AT(steps), 0, false,
+     "How long"},
     {"tokens", IM_OPT_INT, "0", 0, 9e18, NULL, "Stop after N tokens (0: no such limit).", "N", AT(tokens), 0, false, NULL},
     {"minutes", IM_OPT_REAL, "0", 0, 1e9, NULL, "Stop after N minutes of training (0: no such limit).", "N", AT(minutes), 0, false, NULL},
 
     {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "Batch and order"},
     {"micro-batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences computed at once; more need more memory.", "N", AT(micro_batch), 0, false, NULL},
-    {"global-batch", IM_OPT_INT, "0", 0, 1 << 24, NULL, "Sequences of a step (0: one micro-batch of each data-parallel rank); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0, false, NULL},
+    {"global-batch", IM_OPT_INT, "0", 0, 1 << 24, NULL,
+     "Sequences of a step (0: one micro-batch of each data-parallel rank); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0,
+     false, NULL},
     {"order", IM_OPT_CHOICE, "shuffled", 0, 0, "sequential|shuffled", "Order of the samples.", "HOW", AT(order), 0, false, NULL},
 
-    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; sums, masters and gradients are fp32 in both.", "TYPE", AT(precision), 0, false, "Arithmetic"},
+    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; sums, masters and gradients are fp32 in both.", "TYPE",
+     AT(precision), 0, false, "Arithmetic"},
     {"dropout", IM_OPT_REAL, "-1", -1, 0.99, NULL, "Dropout probability (-1: as the model's config says).", "P", AT(dropout), 0, false, NULL},
     {"label-smoothing", IM_OPT_REAL, "0", 0, 0.99, NULL, "Label smoothing.", "S", AT(label_smoothing), 0, false, NULL},
 
     {"lr", IM_OPT_REAL, "3e-4", 0, 1e6, NULL, "Learning rate after the warmup.", "LR", AT(lr), 0, false, "Optimizer (AdamW)"},
-    {"schedule", IM_OPT_CHOICE, "cosine", 0, 0, "constant|linear|cosine|wsd", "How the learning rate falls to min-lr by the end of the run.", "HOW", AT(schedule), 0, false, NULL},
+    {"schedule", IM_OPT_CHOICE, "cosine", 0, 0, "constant|linear|cosine|wsd", "How the learning rate falls to min-lr by the end of the run.", "HOW",
+     AT(schedule), 0, false, NULL},
     {"warmup", IM_OPT_INT, "0", 0, 9e18, NULL, "Steps over which the learning rate rises.", "N", AT(warmup), 0, false, NULL},
     {"decay", IM_OPT_REAL, "0.2", 0, 1, NULL, "wsd: the last share of the run in which the learning rate falls.", "SHARE", AT(decay), 0, false, NULL},
     {"min-lr", IM_OPT_REAL, "0", 0, 1e6, NULL, "Learning rate at the end.", "LR", AT(min_lr), 0, false, NULL},
     {"beta1", IM_OPT_REAL, "0.9", 0, 0.9999999, NULL, "Decay of the first moment.", "B", AT(beta1), 0, false, NULL},
     {"beta2", IM_OPT_REAL, "0.95", 0, 0.9999999, NULL, "Decay of the second moment.", "B", AT(beta2), 0, false, NULL},
     {"eps", IM_OPT_REAL, "1e-8", 1e-15, 1, NULL, "Added to the root of the second moment.", "E", AT(eps), 0, false, NULL},
-    {"weight-decay", IM_OPT_REAL, "0.1", 0, 1e3, NULL, "Decoupled weight decay; not on norms, biases and other 1-D parameters.", "W", AT(weight_decay), 0, false, NULL},
+    {"weight-decay", IM_OPT_REAL, "0.1", 0, 1e3, NULL, "Decoupled weight decay; not on norms, biases and other 1-D parameters.", "W",
+     AT(weight_decay), 0, false, NULL},
     {"clip", IM_OPT_REAL, "1", 0, 1e30, NULL, "Largest norm of the gradient (0: no clipping).", "NORM", AT(clip), 0, false, NULL},
 
-    {"eval-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Evaluate on --valid every N steps (0: at the start and the end).", "N", AT(eval_every), 0, false, "Watching and saving"},
-    {"eval-batches", IM_OPT_INT, "100", 0, 9e18, NULL, "Micro-batches of an evaluation, from the start of the file (0: the whole file).", "N", AT(eval_batches), 0, false, NULL},
+    {"eval-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Evaluate on --valid every N steps (0: at the start and the end).", "N", AT(eval_every), 0, false,
+     "Watching and saving"},
+    {"eval-batches", IM_OPT_INT, "100", 0, 9e18, NULL, "Micro-batches of an evaluation, from the start of the file (0: the whole file).", "N",
+     AT(eval_batches), 0, false, NULL},
     {"save-every", IM_OPT_INT, "0", 0, 9e18, NULL, "Save a checkpoint every N steps (0: at the end).", "N", AT(save_every), 0, false, NULL},
     {"keep", IM_OPT_INT, "3", 0, 1e9, NULL, "Checkpoints that stay (0: all).", "N", AT(keep), 0, false, NULL},
-    {"nonfinite", IM_OPT_CHOICE, "stop", 0, 0, "stop|skip|rollback", "After a step whose loss or gradient is not finite: stop, leave the step out, or go back to the last checkpoint and leave its samples out.", "HOW", AT(nonfinite), 0, false, NULL},
+    {"nonfinite", IM_OPT_CHOICE, "stop", 0, 0, "stop|skip|rollback",
+     "After a step whose loss or gradient is not finite: stop, leave the step out, or go back to the last checkpoint and leave its samples out.",
+     "HOW", AT(nonfinite), 0, false, NULL},
     {"trace", IM_OPT_BOOL, "false", 0, 0, NULL, "Write trace.json (Perfetto) of the last steps.", NULL, AT(trace), 0, false, NULL},
 
-    {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel: ranks that share out every layer. tp x dp x pp ranks run as threads of this process.", "N", AT(tp), 0, false, "Layout"},
+    {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel: ranks that share out every layer. tp x dp x pp ranks run as threads of this process.",
+     "N", AT(tp), 0, false, "Layout"},
     {"dp", IM_OPT_INT, "1", 1, 1024, NULL, "Data parallel: ranks that share out the batch.", "N", AT(dp), 0, false, NULL},
     {"pp", IM_OPT_INT, "1", 1, 64, NULL, "Pipeline parallel: ranks that share out the blocks.", "N", AT(pp), 0, false, NULL},
-    {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO over the dp ranks: 1 shares out the optimizer's state, 2 the gradients too, 3 the weights too.", "N", AT(zero), 0, false, NULL},
-    {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: norms, dropout and what is between the layers are shared out by tokens.", NULL, AT(sequence_parallel), 0, false, NULL},
-    {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again instead of kept: none, attention's, or all of a block.", "WHAT", AT(recompute), 0, false, NULL},
+    {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO over the dp ranks: 1 shares out the optimizer's state, 2 the gradients too, 3 the weights too.", "N",
+     AT(zero), 0, false, NULL},
+    {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: norms, dropout and what is between the layers are shared out by tokens.", NULL,
+     AT(sequence_parallel), 0, false, NULL},
+    {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full",
+     "Activations that are computed again instead of kept: none, attention's, or all of a block.", "WHAT", AT(recompute), 0, false, NULL},
 
-    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads of a rank (0: the usable cores, shared out over the ranks).", "N", AT(threads), 't', false, "Machine"},
-    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false, NULL},
-    {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred", "For tests: deferred runs everything later on other threads, memory unreadable in between.", "WHICH", AT(device), 0, true, NULL},
+    {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads of a rank (0: the usable cores, shared out over the ranks).", "N", AT(threads), 't', false,
+     "Machine"},
+    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false,
+     NULL},
+    {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred",
+     "For tests: deferred runs everything later on other threads, memory unreadable in between.", "WHICH", AT(device), 0, true, NULL},
 
     /* from here on: of one command, not saved */
-    {"resume", IM_OPT_STRING, NULL, 0, 0, NULL, "Go on with the run in this directory, with its options; those given anew replace them.", "RUN", AT(resume), 'r', false, "Command"},
-    {"config", IM_OPT_STRING, NULL, 0, 0, NULL, "YAML file with any of these options (with _ for -); a run's plan.yaml is one.", "FILE", AT(config), 'c', false, NULL},
-    {"dry-run", IM_OPT_BOOL, "false", 0, 0, NULL, "Check everything, show the plan and its memory, and stop before anything is written.", NULL, AT(dry_run), 'n', false, NULL},
+    {"resume", IM_OPT_STRING, NULL, 0, 0, NULL, "Go on with the run in this directory, with its options; those given anew replace them.", "RUN",
+     AT(resume), 'r', false, "Command"},
+    {"config", IM_OPT_STRING, NULL, 0, 0, NULL, "YAML file with any of these options (with _ for -); a run's plan.yaml is one.", "FILE", AT(config),
+     'c', false, NULL},
+    {"dry-run", IM_OPT_BOOL, "false", 0, 0, NULL, "Check everything, show the plan and its memory, and stop before anything is written.", NULL,
+     AT(dry_run), 'n', false, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the closing summary as JSON on standard output.", NULL, AT(json), 0, false, NULL},
 };
 
@@ -67,7 +92,8 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
 #define AT(member) offsetof(im_train_eval_options, member)
 
 const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS] = {
-    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, or a run directory (its latest checkpoint).", "DIR", AT(model), 'm', false, "What"},
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, or a run directory (its latest checkpoint).", "DIR",
+     AT(model), 'm', false, "What"},
     {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx.", "PREFIX", AT(data), 'd', false, NULL},
     {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "How"},
     {"batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences at once.", "N", AT(batch), 'b', false, NULL},
@@ -104,8 +130,10 @@ im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *c
             return im_fail(ctx, IM_ERR_ARG, "--out and --resume together: a resumed run goes on in its own directory, %s", o.resume);
     for (size_t i = 0; o.resume && i < n; i++)
         if (given[i] && (!strcmp(im_train_rows[i].name, "model") || !strcmp(im_train_rows[i].name, "init")))
-            return im_fail(ctx, IM_ERR_ARG, "--%s and --resume together: a resumed run goes on with its own model and weights; for another start: "
-                           "imece train --model %s/checkpoints/step-N --out NEW", im_train_rows[i].name, o.resume);
+            return im_fail(ctx, IM_ERR_ARG,
+                           "--%s and --resume together: a resumed run goes on with its own model and weights; for another start: "
+                           "imece train --model %s/checkpoints/step-N --out NEW",
+                           im_train_rows[i].name, o.resume);
     if (o.config)
         IM_TRY(read_yaml(ctx, o.config, IM_TRAIN_SAVED_ROWS, a, &o, given));
     if (o.resume) {
@@ -155,15 +183,17 @@ static im_status rule_eval_needs_valid(im_context *ctx, const im_train_options *
 static im_status rule_sequence_parallel(im_context *ctx, const im_train_options *o)
 {
     if (o->sequence_parallel && o->tp < 2)
-        return im_fail(ctx, IM_ERR_ARG, "sequence-parallel shares tokens out over tensor-parallel ranks; with tp 1 there is nobody to share with: tp 2 or more, or --no-sequence-parallel");
+        return im_fail(ctx, IM_ERR_ARG,
+                       "sequence-parallel shares tokens out over tensor-parallel ranks; with tp 1 there is nobody to share with: tp 2 or more, or "
+                       "--no-sequence-parallel");
     return IM_OK;
 }
 
 static im_status rule_ranks(im_context *ctx, const im_train_options *o)
 {
     if (o->tp * o->dp * o->pp > IM_TRAIN_MAX_RANKS)
-        return im_fail(ctx, IM_ERR_ARG, "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64 " = %" PRId64 " ranks: at most %d as threads of one process", o->tp, o->dp, o->pp,
-                       o->tp * o->dp * o->pp, IM_TRAIN_MAX_RANKS);
+        return im_fail(ctx, IM_ERR_ARG, "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64 " = %" PRId64 " ranks: at most %d as threads of one process",
+                       o->tp, o->dp, o->pp, o->tp * o->dp * o->pp, IM_TRAIN_MAX_RANKS);
     return IM_OK;
 }
 

@@ -14,7 +14,8 @@ im_status im_train_processes_join(im_train_run *r)
     im_comm_mpi_place at = im_comm_mpi_where(r->env->mpi);
     if (at.size != r->ranks)
         return im_fail(r->ctx, IM_ERR_ARG,
-                       "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64 " = %d ranks, but the job has %d process%s: start %d with the launcher (mpirun -n %d), or change tp, dp, pp",
+                       "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64
+                       " = %d ranks, but the job has %d process%s: start %d with the launcher (mpirun -n %d), or change tp, dp, pp",
                        r->o.tp, r->o.dp, r->o.pp, r->ranks, at.size, at.size == 1 ? "" : "es", r->ranks, r->ranks);
     r->rank = at.rank;
     return IM_OK;
@@ -25,12 +26,14 @@ static uint64_t digest(const im_train_run *r)
 {
     im_str text = {0};
     const im_plan *p = &r->plan;
-    im_str_printf(&text, "%s %s %d %d %d %d %d %d %d ", IM_VERSION_STRING, r->from, p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero, p->sequence_parallel, p->recompute);
-    im_str_printf(&text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %.17g %.17g %.17g %.17g %.17g %.17g %" PRIu64 " ", p->seq_len, p->micro_batch, p->global_batch, (int)p->precision,
-                  p->dropout, p->label_smoothing, p->beta1, p->beta2, p->eps, p->weight_decay, p->seed);
-    im_str_printf(&text, "%" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", im_tokens_fingerprint(r->data), r->valid ? im_tokens_fingerprint(r->valid) : 0,
-                  r->total_steps, r->o.eval_every, r->o.save_every, r->o.order);
-    im_str_printf(&text, "%.17g %d %" PRId64 " %.17g %.17g %.17g %zu %d", r->o.lr, r->o.schedule, r->o.warmup, r->o.decay, r->o.min_lr, r->o.clip, r->model->nparam, r->o.nonfinite);
+    im_str_printf(&text, "%s %s %d %d %d %d %d %d %d ", IM_VERSION_STRING, r->from, p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero,
+                  p->sequence_parallel, p->recompute);
+    im_str_printf(&text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %.17g %.17g %.17g %.17g %.17g %.17g %" PRIu64 " ", p->seq_len, p->micro_batch,
+                  p->global_batch, (int)p->precision, p->dropout, p->label_smoothing, p->beta1, p->beta2, p->eps, p->weight_decay, p->seed);
+    im_str_printf(&text, "%" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", im_tokens_fingerprint(r->data),
+                  r->valid ? im_tokens_fingerprint(r->valid) : 0, r->total_steps, r->o.eval_every, r->o.save_every, r->o.order);
+    im_str_printf(&text, "%.17g %d %" PRId64 " %.17g %.17g %.17g %zu %d", r->o.lr, r->o.schedule, r->o.warmup, r->o.decay, r->o.min_lr, r->o.clip,
+                  r->model->nparam, r->o.nonfinite);
     uint64_t h = im_hash64(im_str_text(&text), text.len, 0);
     for (size_t i = 0; i < r->model->nparam; i++)
         h = im_hash64(r->model->param[i].shape, sizeof r->model->param[i].shape, h);
@@ -46,7 +49,8 @@ static im_status compare_with(im_train_run *r, const uint64_t *all)
             im_str_printf(&other, " %d", i);
     im_status s = IM_OK;
     if (other.len)
-        s = im_fail(r->ctx, IM_ERR_ARG, "rank%s planned another run than rank 0: other options, data, model or version; every process gets the same command line",
+        s = im_fail(r->ctx, IM_ERR_ARG,
+                    "rank%s planned another run than rank 0: other options, data, model or version; every process gets the same command line",
                     im_str_text(&other));
     im_str_free(&other);
     return s;
@@ -57,7 +61,8 @@ static im_status compare(im_train_run *r)
     uint64_t mine = digest(r), all[IM_TRAIN_MAX_RANKS];
     size_t counts[IM_TRAIN_MAX_RANKS], nbytes = (size_t)r->ranks * sizeof mine;
     im_queue *q = im_device_queue(r->device, IM_QUEUE_COMM0);
-    im_buffer out = {.arena = IM_CLASS_COMM, .nbytes = nbytes}, in = {.arena = IM_CLASS_COMM, .offset = (size_t)r->rank * sizeof mine, .nbytes = sizeof mine};
+    im_buffer out = {.arena = IM_CLASS_COMM, .nbytes = nbytes},
+              in = {.arena = IM_CLASS_COMM, .offset = (size_t)r->rank * sizeof mine, .nbytes = sizeof mine};
     for (int i = 0; i < r->ranks; i++)
         counts[i] = 1;
     if (!q)

@@ -53,20 +53,24 @@ static im_status compare(im_train_run *r, const im_checkpoint_meta *was)
     const im_checkpoint_meta *is = &r->meta;
     if (was->data_fingerprint != is->data_fingerprint)
         return im_fail(r->ctx, IM_ERR_ARG,
-                       "%s: not the data of this run (fingerprint %016" PRIx64 ", the checkpoint has %016" PRIx64 "); a resumed run goes on with the same file",
+                       "%s: not the data of this run (fingerprint %016" PRIx64 ", the checkpoint has %016" PRIx64
+                       "); a resumed run goes on with the same file",
                        r->o.data, is->data_fingerprint, was->data_fingerprint);
     if (was->seed != is->seed)
-        return im_fail(r->ctx, IM_ERR_ARG, "seed %" PRIu64 ": the run has %" PRIu64 "; another seed is another order of the data", is->seed, was->seed);
+        return im_fail(r->ctx, IM_ERR_ARG, "seed %" PRIu64 ": the run has %" PRIu64 "; another seed is another order of the data", is->seed,
+                       was->seed);
     static const char *const fixed[] = {"seq_len=", "order="};
     for (size_t i = 0; i < IM_COUNT_OF(fixed); i++)
         if (!same_word(was->plan_key, is->plan_key, fixed[i]))
             return im_fail(r->ctx, IM_ERR_ARG, "%.*s cannot change on resume, the position in the data counts in it (was: %s; is: %s)",
                            (int)strlen(fixed[i]) - 1, fixed[i], was->plan_key, is->plan_key);
     if (strcmp(was->plan_key, is->plan_key))
-        im_log(r->ctx, IM_LOG_WARN, "train", "the plan changed: right, but not bit-equal to the run left alone (was: %s; is: %s)", was->plan_key, is->plan_key);
+        im_log(r->ctx, IM_LOG_WARN, "train", "the plan changed: right, but not bit-equal to the run left alone (was: %s; is: %s)", was->plan_key,
+               is->plan_key);
     if (was->threads != is->threads || strcmp(was->isa, is->isa))
-        im_log(r->ctx, IM_LOG_WARN, "train", "another machine: right, but not bit-equal to the run left alone (was: %d threads, %s; is: %d threads, %s)",
-               was->threads, was->isa, is->threads, is->isa);
+        im_log(r->ctx, IM_LOG_WARN, "train",
+               "another machine: right, but not bit-equal to the run left alone (was: %d threads, %s; is: %d threads, %s)", was->threads, was->isa,
+               is->threads, is->isa);
     return IM_OK;
 }
 
@@ -131,7 +135,8 @@ static im_status write_plan_yaml(im_train_run *r)
     im_str rows = {0}, plan = {0}, out = {0};
     im_option_to_yaml(im_train_rows, IM_TRAIN_SAVED_ROWS, &o, &rows);
     im_plan_to_yaml(&r->plan, &plan);
-    im_str_printf(&out, "# imece %s. `imece train --resume %s` goes on; `imece train --config THIS --out NEW` does it again.\n", IM_VERSION_STRING, r->o.out);
+    im_str_printf(&out, "# imece %s. `imece train --resume %s` goes on; `imece train --config THIS --out NEW` does it again.\n", IM_VERSION_STRING,
+                  r->o.out);
     const char *const head[] = {"train:\n", "plan:\n"};
     const char *const body[] = {im_str_text(&rows), im_str_text(&plan)};
     for (size_t i = 0; i < IM_COUNT_OF(body); i++) {
@@ -165,7 +170,8 @@ static im_status make_new(im_train_run *r)
     }
     if (mkdir(r->o.out, 0777)) {
         if (errno == EEXIST)
-            return im_fail(r->ctx, IM_ERR_EXISTS, "--out %s exists; choose another, or go on with the run in it: imece train --resume %s", r->o.out, r->o.out);
+            return im_fail(r->ctx, IM_ERR_EXISTS, "--out %s exists; choose another, or go on with the run in it: imece train --resume %s", r->o.out,
+                           r->o.out);
         return im_fail_errno(r->ctx, "--out %s", r->o.out);
     }
     return IM_OK;

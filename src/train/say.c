@@ -56,12 +56,13 @@ void im_train_isa(const im_device *d, char *out, size_t size)
 static void say_model(const im_train_run *r, im_str *out)
 {
     char n[32];
-    im_str_printf(out, "model       %s, %s parameters (%s)\n", r->model->family, im_observe_count(n, sizeof n, (double)im_model_param_count(r->model)),
-                  r->o.model);
+    im_str_printf(out, "model       %s, %s parameters (%s)\n", r->model->family,
+                  im_observe_count(n, sizeof n, (double)im_model_param_count(r->model)), r->o.model);
     if (r->from[0])
         im_str_printf(out, "resumed     %s: step %" PRId64 "\n", r->from, r->meta.step);
     else
-        im_str_printf(out, "weights     %s\n", r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
+        im_str_printf(out, "weights     %s\n",
+                      r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir) ? r->model->dir : "drawn at random");
 }
 
 static void say_valid(const im_train_run *r, im_str *out)
@@ -130,8 +131,9 @@ static void say_machine(const im_train_run *r, im_str *out)
     if (r->ranks == 1)
         im_str_printf(out, "machine     %d threads, %s kernels\n", r->plan.threads, kernels);
     else
-        im_str_printf(out, "machine     %d ranks %s, each of %d thread%s; %d usable cores; %s kernels\n", r->ranks_here, r->env->mpi ? "on this machine, each a process" : "in this process", r->plan.threads,
-                      r->plan.threads == 1 ? "" : "s", im_machine_cores(), kernels);
+        im_str_printf(out, "machine     %d ranks %s, each of %d thread%s; %d usable cores; %s kernels\n", r->ranks_here,
+                      r->env->mpi ? "on this machine, each a process" : "in this process", r->plan.threads, r->plan.threads == 1 ? "" : "s",
+                      im_machine_cores(), kernels);
 }
 
 void im_train_plan_text(const im_train_run *r, im_str *out)
@@ -153,7 +155,8 @@ void im_train_plan_text(const im_train_run *r, im_str *out)
         im_str_printf(out, "rank %d, the largest: ", r->heaviest);
     for (int c = 0, any = 0; c < IM_CLASS_COUNT; c++)
         if (r->predicted.by_class[c] && r->predicted.by_class[c] >= r->predicted.total / 200)
-            im_str_printf(out, "%s%s %s", any++ ? " + " : "", im_class_name((im_class)c), im_format_bytes(a, sizeof a, (double)r->predicted.by_class[c]));
+            im_str_printf(out, "%s%s %s", any++ ? " + " : "", im_class_name((im_class)c),
+                          im_format_bytes(a, sizeof a, (double)r->predicted.by_class[c]));
     im_str_printf(out, " = %s", im_format_bytes(a, sizeof a, (double)r->predicted.total));
     if (r->ranks > 1)
         im_str_printf(out, "; all %d: %s", r->ranks, im_format_bytes(a, sizeof a, (double)r->predicted_all));

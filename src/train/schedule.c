@@ -32,16 +32,13 @@ double im_train_lr(const im_train_options *o, const im_train_clock *c)
         return o->lr * (double)(c->step + 1) / (double)o->warmup;
     double p = progress(o, c);
     switch ((im_train_schedule)o->schedule) {
-    case IM_TRAIN_LINEAR:
-        return o->lr + (o->min_lr - o->lr) * p;
-    case IM_TRAIN_COSINE:
-        return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(M_PI * p));
+    case IM_TRAIN_LINEAR: return o->lr + (o->min_lr - o->lr) * p;
+    case IM_TRAIN_COSINE: return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(M_PI * p));
     case IM_TRAIN_WSD:
         if (o->decay <= 0 || p <= 1 - o->decay)
             return o->lr;
         return o->lr + (o->min_lr - o->lr) * (p - (1 - o->decay)) / o->decay;
-    case IM_TRAIN_CONSTANT:
-        break;
+    case IM_TRAIN_CONSTANT: break;
     }
     return o->lr;
 }

@@ -55,7 +55,8 @@ im_status im_train_need_memory(im_train_run *r)
     char need[32], have[32];
     double here = (double)r->predicted_all / r->ranks * r->ranks_here;
     if (here > (double)im_machine_memory())
-        return im_fail(r->ctx, IM_ERR_NOMEM, "%d rank%s of the plan need%s %s, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
+        return im_fail(r->ctx, IM_ERR_NOMEM,
+                       "%d rank%s of the plan need%s %s, this machine has %s: a smaller micro-batch, seq-len or model, zero, recompute or bf16",
                        r->ranks_here, r->ranks_here > 1 ? "s" : "", r->ranks_here > 1 ? " together" : "s", im_format_bytes(need, sizeof need, here),
                        im_format_bytes(have, sizeof have, (double)im_machine_memory()));
     return IM_OK;
@@ -101,7 +102,8 @@ im_status im_train_setup(im_train_run *r)
 
 im_status im_train_open_device(im_train_run *r)
 {
-    im_device_config config = {.deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels, .comm_threads = r->ranks > 1};
+    im_device_config config = {
+        .deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels, .comm_threads = r->ranks > 1};
     return im_device_open(r->ctx, &config, &r->device);
 }
 
@@ -160,10 +162,10 @@ static void plan_key(const im_train_run *r, char *out, size_t size)
     static const char *const orders[] = {"sequential", "shuffled"};
     const im_plan *p = &r->plan;
     int n = snprintf(out, size,
-             "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
-             "tp=%d cp=%d dp=%d pp=%d zero=%d",
-             p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing,
-             p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
+                     "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
+                     "tp=%d cp=%d dp=%d pp=%d zero=%d",
+                     p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing,
+                     p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
     if (p->sequence_parallel && n > 0 && (size_t)n < size)
         snprintf(out + n, size - (size_t)n, " sequence_parallel=1");
 }
@@ -177,8 +179,7 @@ im_status im_train_load_state(im_train_run *r, const char *from)
         IM_TRY(im_checkpoint_load_optimizer(r->ctx, r->engine, from, &meta));
     } else {
         bool load = r->o.init == IM_TRAIN_INIT_AUTO && im_checkpoint_has_weights(r->model->dir);
-        IM_TRY(load ? im_checkpoint_load_weights(r->ctx, r->engine, r->model->dir)
-                    : im_train_init_weights(r->ctx, r->engine, (uint64_t)r->o.seed));
+        IM_TRY(load ? im_checkpoint_load_weights(r->ctx, r->engine, r->model->dir) : im_train_init_weights(r->ctx, r->engine, (uint64_t)r->o.seed));
         if (r->rollbacks)
             IM_TRY(zero_optimizer(r));
     }

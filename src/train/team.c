@@ -174,8 +174,9 @@ im_status im_train_team_start(im_train_run *r)
         status = open_place(t, r);
     bool go = status == IM_OK;
     decide(t, running, &go);
-    return go || status != IM_OK ? status : im_fail(r->ctx, t->member[t->first_failed].status, "rank %d: %s", t->first_failed,
-                                                    im_error_text(t->member[t->first_failed].ctx));
+    return go || status != IM_OK
+               ? status
+               : im_fail(r->ctx, t->member[t->first_failed].status, "rank %d: %s", t->first_failed, im_error_text(t->member[t->first_failed].ctx));
 }
 
 /* The first error of all, as rank 0's. */

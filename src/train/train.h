@@ -25,21 +25,21 @@ typedef struct im_train_options {
     int64_t steps, tokens;
     double minutes;
     int64_t seq_len, micro_batch, global_batch;
-    int order;          /* im_order */
-    int precision;      /* im_train_precision */
-    int init;           /* im_train_init */
+    int order;     /* im_order */
+    int precision; /* im_train_precision */
+    int init;      /* im_train_init */
     double lr;
-    int schedule;       /* im_train_schedule */
+    int schedule; /* im_train_schedule */
     int64_t warmup;
     double decay, min_lr, beta1, beta2, eps, weight_decay, clip, dropout, label_smoothing;
     int64_t seed, eval_every, eval_batches, save_every, keep;
-    int nonfinite;      /* im_train_nonfinite */
+    int nonfinite; /* im_train_nonfinite */
     int64_t tp, dp, pp, zero;
     bool sequence_parallel;
-    int recompute;      /* im_recompute */
+    int recompute; /* im_recompute */
     int64_t threads;
-    int kernels;        /* im_kernels */
-    int device;         /* 1: deferred */
+    int kernels; /* im_kernels */
+    int device;  /* 1: deferred */
     bool trace;
     /* of one command, not of the run */
     const char *resume, *config;
@@ -58,11 +58,11 @@ im_status im_train_options_check(im_context *ctx, const im_train_options *o) IM_
 /* ---- learning rate ------------------------------------------------------------------------ */
 
 typedef struct im_train_clock {
-    int64_t step;           /* the step about to run, from 0 */
-    int64_t total_steps;    /* 0: no such limit */
-    double elapsed_s;       /* so far */
-    double total_s;         /* 0: no such limit */
-    double warmup_done_s;   /* elapsed when the warmup ended; < 0: it has not */
+    int64_t step;         /* the step about to run, from 0 */
+    int64_t total_steps;  /* 0: no such limit */
+    double elapsed_s;     /* so far */
+    double total_s;       /* 0: no such limit */
+    double warmup_done_s; /* elapsed when the warmup ended; < 0: it has not */
 } im_train_clock;
 /* Warmup: lr * (step + 1) / warmup. Then p = the share of the rest that is done (of steps or of time, whichever is further), and
  *   linear  lr + (min - lr) p        cosine  min + (lr - min) (1 + cos(pi p)) / 2
@@ -83,14 +83,15 @@ typedef struct im_train_eval {
     struct {
         int64_t batch, seq_len; /* of the EVAL program */
         int64_t runs;
-        int64_t token0;         /* the first token it reads */
-        int64_t samples;        /* that count; those behind them, in the last run, are padding */
+        int64_t token0;  /* the first token it reads */
+        int64_t samples; /* that count; those behind them, in the last run, are padding */
     } part[IM_TRAIN_EVAL_PARTS];
-    size_t program0;            /* index of the first part's program in the engine */
-    bool bytes;                 /* ids below 256 are bytes */
+    size_t program0; /* index of the first part's program in the engine */
+    bool bytes;      /* ids below 256 are bytes */
 } im_train_eval;
 /* max_batches 0: all. Refuses a file of fewer than 2 tokens. */
-im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches, im_train_eval *out) IM_MUST_CHECK;
+im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches,
+                             im_train_eval *out) IM_MUST_CHECK;
 /* Shares the samples out over dp ranks: the same ones, whatever dp is. `batch` as above, of each rank. Before im_train_eval_want. */
 void im_train_eval_split(im_train_eval *v, int64_t batch, int dp);
 /* Adds the programs the parts need; program0 is set. */
@@ -108,17 +109,23 @@ double im_train_mean_value(const im_train_mean *m); /* NaN when nothing was coun
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
-typedef enum im_train_text { IM_TRAIN_TEXT_PLAN, IM_TRAIN_TEXT_PROGRESS, IM_TRAIN_TEXT_EVENT, IM_TRAIN_TEXT_SUMMARY, IM_TRAIN_TEXT_JSON } im_train_text;
+typedef enum im_train_text {
+    IM_TRAIN_TEXT_PLAN,
+    IM_TRAIN_TEXT_PROGRESS,
+    IM_TRAIN_TEXT_EVENT,
+    IM_TRAIN_TEXT_SUMMARY,
+    IM_TRAIN_TEXT_JSON
+} im_train_text;
 
 struct im_train_env {
     void *arg;
     void (*text)(void *arg, im_train_text kind, const char *text); /* may be NULL; PROGRESS replaces the one before it */
-    void (*step)(void *arg, const im_observe_step *s); /* each step, as its line in metrics.jsonl; may be NULL */
-    bool (*stop)(void *arg);            /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
-    bool measure_rate;                  /* measure the machine's matmul rate after the first step, for MFU */
-    const char *models_dir;             /* of named shapes; NULL: none */
-    double began;                       /* im_clock_now() when the command began; 0: now */
-    im_comm_mpi_world *mpi;             /* this process is a rank of it; NULL: all ranks are threads of this process */
+    void (*step)(void *arg, const im_observe_step *s);             /* each step, as its line in metrics.jsonl; may be NULL */
+    bool (*stop)(void *arg);                                       /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
+    bool measure_rate;                                             /* measure the machine's matmul rate after the first step, for MFU */
+    const char *models_dir;                                        /* of named shapes; NULL: none */
+    double began;                                                  /* im_clock_now() when the command began; 0: now */
+    im_comm_mpi_world *mpi;                                        /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */

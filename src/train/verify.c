@@ -11,21 +11,29 @@
 
 #define AT(member) offsetof(im_train_verify_options, member)
 const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS] = {
-    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, a run directory, or a named shape.", "DIR", AT(model), 'm', false, "What"},
-    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx (else ids are drawn).", "PREFIX", AT(data), 'd', false, NULL},
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, a run directory, or a named shape.", "DIR", AT(model),
+     'm', false, "What"},
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx (else ids are drawn).", "PREFIX", AT(data), 'd',
+     false, NULL},
     {"ranks", IM_OPT_INT, "4", 1, 64, NULL, "Layouts of 1 to N ranks, which are threads.", "N", AT(ranks), 'n', false, NULL},
-    {"layouts", IM_OPT_STRING, "pairwise", 0, 0, NULL, "pairwise, all, or names: tp2,tp2+sp,dp2+zero3+full+mb1.", "WHICH", AT(layouts), 0, false, NULL},
+    {"layouts", IM_OPT_STRING, "pairwise", 0, 0, NULL, "pairwise, all, or names: tp2,tp2+sp,dp2+zero3+full+mb1.", "WHICH", AT(layouts), 0, false,
+     NULL},
     {"steps", IM_OPT_INT, "3", 1, IM_TRAIN_VERIFY_MAX_STEPS, NULL, "Steps that each layout runs.", "N", AT(steps), 0, false, "How"},
     {"seq-len", IM_OPT_INT, "32", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, NULL},
-    {"micro-batch", IM_OPT_INT, "0", 0, 1 << 20, NULL, "Sequences of a micro-batch (0: 1 and 2, as a factor of the layouts).", "N", AT(micro_batch), 0, false, NULL},
-    {"global-batch", IM_OPT_INT, "0", 0, 1 << 20, NULL, "Sequences of a step (0: one more than ranks, which nothing divides).", "N", AT(global_batch), 0, false, NULL},
+    {"micro-batch", IM_OPT_INT, "0", 0, 1 << 20, NULL, "Sequences of a micro-batch (0: 1 and 2, as a factor of the layouts).", "N", AT(micro_batch),
+     0, false, NULL},
+    {"global-batch", IM_OPT_INT, "0", 0, 1 << 20, NULL, "Sequences of a step (0: one more than ranks, which nothing divides).", "N", AT(global_batch),
+     0, false, NULL},
     {"seed", IM_OPT_INT, "1", 0, 9e18, NULL, "Seed of drawn weights, drawn ids and dropout.", "N", AT(seed), 0, false, NULL},
     {"tolerance", IM_OPT_REAL, "1e-5", 1e-12, 1, NULL, "Largest relative difference that counts as the same.", "X", AT(tolerance), 0, false, NULL},
-    {"strict", IM_OPT_BOOL, "false", 0, 0, NULL, "Nothing over the tolerance passes, also where one rank changes as much when the last bits of its weights do (verdict rounding).", NULL, AT(strict), 0, false, NULL},
+    {"strict", IM_OPT_BOOL, "false", 0, 0, NULL,
+     "Nothing over the tolerance passes, also where one rank changes as much when the last bits of its weights do (verdict rounding).", NULL,
+     AT(strict), 0, false, NULL},
     {"dropout", IM_OPT_REAL, "-1", -1, 0.99, NULL, "Dropout probability (-1: as the model's config says).", "P", AT(dropout), 0, false, NULL},
     {"lr", IM_OPT_REAL, "3e-4", 0, 1e6, NULL, "Learning rate of the steps.", "LR", AT(lr), 0, false, NULL},
     {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels.", "WHICH", AT(kernels), 0, false, NULL},
-    {"break", IM_OPT_STRING, NULL, 0, 0, NULL, "For tests: scale, missing, doubled, group, stale, and @K: the K-th collective of a step that it fits.", "KIND", AT(fault), 0, true, NULL},
+    {"break", IM_OPT_STRING, NULL, 0, 0, NULL,
+     "For tests: scale, missing, doubled, group, stale, and @K: the K-th collective of a step that it fits.", "KIND", AT(fault), 0, true, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the report as JSON on standard output.", NULL, AT(json), 0, false, NULL},
 };
 
@@ -180,7 +188,8 @@ static im_status predict(im_verify_state *v, const im_plan *p, im_train_verify_r
     char a[32], b[32], c[32];
     if (row->predicted > machine || used > machine - row->predicted)
         return im_fail(v->ctx, IM_ERR_NOMEM, "%d ranks need %s and %s is in use; this machine has %s: fewer --ranks, or a smaller model", row->ranks,
-                       im_format_bytes(a, sizeof a, (double)row->predicted), im_format_bytes(b, sizeof b, (double)used), im_format_bytes(c, sizeof c, (double)machine));
+                       im_format_bytes(a, sizeof a, (double)row->predicted), im_format_bytes(b, sizeof b, (double)used),
+                       im_format_bytes(c, sizeof c, (double)machine));
     return IM_OK;
 }
 
@@ -293,8 +302,17 @@ static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l,
     p.threads = each > 1 ? each : 1;
     im_status status = predict(v, &p, row);
     if (status == IM_OK) {
-        im_train_verify_job j = {.plan = &p, .steps = v->o->steps, .lr = v->o->lr, .kernels = (im_kernels)v->o->kernels, .batch = &v->batch, .weight = v->weight,
-                                 .reference = &v->reference, .first = first, .rounded = rounded, .fault = first || rounded ? IM_ENGINE_SOUND : v->fault, .fault_at = v->fault_at,
+        im_train_verify_job j = {.plan = &p,
+                                 .steps = v->o->steps,
+                                 .lr = v->o->lr,
+                                 .kernels = (im_kernels)v->o->kernels,
+                                 .batch = &v->batch,
+                                 .weight = v->weight,
+                                 .reference = &v->reference,
+                                 .first = first,
+                                 .rounded = rounded,
+                                 .fault = first || rounded ? IM_ENGINE_SOUND : v->fault,
+                                 .fault_at = v->fault_at,
                                  .tolerance = v->o->tolerance};
         status = run_job(v, &j, row);
     }
@@ -320,8 +338,9 @@ static im_status run_reference(im_verify_state *v)
     IM_TRY(run_layout(v, &one, true, false, &v->report.reference));
     for (int64_t i = 0; i < v->o->steps; i++)
         if (!isfinite(v->reference.loss[i]) || !isfinite(v->reference.norm[i]))
-            return im_fail(v->ctx, IM_ERR_NONFINITE, "one rank: loss %g, gradient norm %g in step %" PRId64 ": nothing to compare with; a smaller --lr?",
-                           v->reference.loss[i], v->reference.norm[i], i + 1);
+            return im_fail(v->ctx, IM_ERR_NONFINITE,
+                           "one rank: loss %g, gradient norm %g in step %" PRId64 ": nothing to compare with; a smaller --lr?", v->reference.loss[i],
+                           v->reference.norm[i], i + 1);
     for (size_t q = 0; q < v->model->nparam; q++) {
         double s = 0;
         for (int64_t k = 0, n = im_param_count(&v->model->param[q]); k < n; k++)
@@ -378,12 +397,18 @@ static im_status open_all(im_verify_state *v)
     IM_TRY(make_base(v));
     IM_TRY(open_data(v));
     IM_TRY(choose_layouts(v));
-    v->report = (im_train_verify_report){.model = v->o->model, .ranks = v->o->ranks, .steps = v->o->steps, .seq_len = v->o->seq_len,
-                                         .global_batch = v->base.global_batch, .tolerance = v->o->tolerance, .set = &v->set};
+    v->report = (im_train_verify_report){.model = v->o->model,
+                                         .ranks = v->o->ranks,
+                                         .steps = v->o->steps,
+                                         .seq_len = v->o->seq_len,
+                                         .global_batch = v->base.global_batch,
+                                         .tolerance = v->o->tolerance,
+                                         .set = &v->set};
     return IM_OK;
 }
 
-im_status im_train_verify_execute(im_context *ctx, const im_train_verify_options *o, const im_train_verify_env *env, void (*end)(void *arg, const im_train_verify_report *r))
+im_status im_train_verify_execute(im_context *ctx, const im_train_verify_options *o, const im_train_verify_env *env,
+                                  void (*end)(void *arg, const im_train_verify_report *r))
 {
     im_verify_state v = {.ctx = ctx, .o = o, .env = env, .began = im_clock_now()};
     im_status status;

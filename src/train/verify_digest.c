@@ -78,8 +78,8 @@ static double distance(const im_train_verify_digest *a, const im_train_verify_di
 }
 
 /* Of one sample: the largest distance of any rank that has all its rows, or of the sum of those that have parts. */
-static double sample_distance(const im_train_verify_digest *b, const im_train_verify_trace *rank, int nrank, int64_t step, bool backward, int64_t unit,
-                              int64_t sample, int64_t rows, double floor)
+static double sample_distance(const im_train_verify_digest *b, const im_train_verify_trace *rank, int nrank, int64_t step, bool backward,
+                              int64_t unit, int64_t sample, int64_t rows, double floor)
 {
     im_train_verify_digest sum = {0};
     double worst = 0;
@@ -103,8 +103,8 @@ static double sample_distance(const im_train_verify_digest *b, const im_train_ve
 }
 
 /* All samples of micro-batch mb, of every data parallel rank. */
-static double edge_distance(const im_plan *p, const im_train_verify_trace *ref, const im_train_verify_trace *rank, int nrank, int64_t step, bool backward,
-                            int64_t unit, int mb)
+static double edge_distance(const im_plan *p, const im_train_verify_trace *ref, const im_train_verify_trace *rank, int nrank, int64_t step,
+                            bool backward, int64_t unit, int mb)
 {
     double mean = 0, worst = 0;
     for (int64_t s = 0; s < ref->samples; s++)
@@ -134,7 +134,8 @@ static double rounding_of(const im_plan *p, const im_train_verify_reference *ref
     return worst;
 }
 
-im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_reference *reference, const im_train_verify_trace *rank, int nrank, double tolerance)
+im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_reference *reference, const im_train_verify_trace *rank,
+                                            int nrank, double tolerance)
 {
     int64_t U = reference->trace.nunit;
     for (int64_t step = 0; step < reference->trace.steps; step++) {

@@ -11,7 +11,7 @@
 
 enum { IM_TRAIN_VERIFY_PROJECTIONS = 8 };
 typedef struct im_train_verify_digest {
-    int64_t rows;       /* that were seen; 0: none */
+    int64_t rows; /* that were seen; 0: none */
     double squares, projection[IM_TRAIN_VERIFY_PROJECTIONS];
 } im_train_verify_digest;
 
@@ -39,8 +39,8 @@ typedef struct im_train_verify_batch {
 /* What one rank gave, to compare with. */
 typedef struct im_train_verify_reference {
     double loss[IM_TRAIN_VERIFY_MAX_STEPS], norm[IM_TRAIN_VERIFY_MAX_STEPS], tokens[IM_TRAIN_VERIFY_MAX_STEPS];
-    float **gradient;        /* [nparam] logical tensors, of the first step's sum over tokens */
-    double *gradient_norm;   /* [nparam] */
+    float **gradient;      /* [nparam] logical tensors, of the first step's sum over tokens */
+    double *gradient_norm; /* [nparam] */
     im_train_verify_trace trace;
     /* what moving the weights' last bits changes, of one rank too: [nparam]; the most of any step; edges */
     double *gradient_rounding, loss_rounding, norm_rounding;
@@ -55,14 +55,15 @@ typedef struct im_train_verify_place {
 } im_train_verify_place;
 /* The first instruction whose edge is further from the reference's than the limit, by steps, micro-batches and units. A digest is an estimate: the
  * tolerance counts twice. */
-im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_reference *reference, const im_train_verify_trace *rank, int nrank, double tolerance);
+im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_verify_reference *reference, const im_train_verify_trace *rank,
+                                            int nrank, double tolerance);
 
 /* Of one parameter's gradient, all owned elements. */
 typedef struct im_train_verify_tensor {
-    double squares;          /* of the difference */
-    double worst;            /* the largest difference */
-    int64_t index, seen;     /* where; elements compared */
-    uint32_t sum;            /* bits of im_group_id: over which it was summed */
+    double squares;      /* of the difference */
+    double worst;        /* the largest difference */
+    int64_t index, seen; /* where; elements compared */
+    uint32_t sum;        /* bits of im_group_id: over which it was summed */
 } im_train_verify_tensor;
 
 typedef struct im_train_verify_job {
@@ -74,18 +75,18 @@ typedef struct im_train_verify_job {
     float *const *weight;                 /* [nparam] logical tensors, shared by all ranks of all layouts */
     im_train_verify_reference *reference; /* compared with; `first`: written */
     bool first;
-    bool rounded;                         /* the last bits of the weights are moved: what comes out is noted in the reference */
+    bool rounded; /* the last bits of the weights are moved: what comes out is noted in the reference */
     im_engine_fault fault;
     uint64_t fault_at;
     /* out */
-    double loss, norm;                    /* largest relative differences, of any rank */
-    int64_t loss_step, norm_step;         /* the first over the limit; -1: none */
+    double loss, norm;            /* largest relative differences, of any rank */
+    int64_t loss_step, norm_step; /* the first over the limit; -1: none */
     double tolerance;
-    im_train_verify_tensor *tensor;       /* [nparam] */
-    im_train_verify_trace *trace;         /* [ranks] */
-    size_t resident;                      /* largest seen */
+    im_train_verify_tensor *tensor; /* [nparam] */
+    im_train_verify_trace *trace;   /* [ranks] */
+    size_t resident;                /* largest seen */
     im_status status;
-    char error[400];                      /* of the rank that failed first */
+    char error[400]; /* of the rank that failed first */
     im_comm_threads_world *world;
     pthread_mutex_t lock;
 } im_train_verify_job;

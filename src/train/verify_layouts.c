@@ -174,7 +174,7 @@ static bool fill_pool(im_context *scratch, const im_plan *base, int ranks, const
                     continue;
                 im_error_clear(scratch);
                 bool ok = im_share_check(scratch, base->model, tp) == IM_OK ? add_mesh(scratch, base, l, micro, nmicro, pool)
-                                                                           : refuse(pool, &l, im_error_text(scratch));
+                                                                            : refuse(pool, &l, im_error_text(scratch));
                 if (!ok)
                     return false;
             }
@@ -302,7 +302,8 @@ static im_status named(im_context *ctx, const im_plan *base, int ranks, const ch
     return pool->set.n ? IM_OK : im_fail(ctx, IM_ERR_ARG, "layouts: pairwise, all, or names separated by commas, as in tp2,dp2+zero3");
 }
 
-im_status im_train_verify_layouts(im_context *ctx, const im_plan *base, int ranks, const char *which, const int64_t *micro, size_t nmicro, im_train_verify_set *out)
+im_status im_train_verify_layouts(im_context *ctx, const im_plan *base, int ranks, const char *which, const int64_t *micro, size_t nmicro,
+                                  im_train_verify_set *out)
 {
     im_pool pool = {{0}, 0, 0};
     im_status status = IM_OK;

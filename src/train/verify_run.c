@@ -18,7 +18,8 @@ enum { IM_PIECE = 1 << 18 }; /* elements read at once */
 
 /* im_source.load: samples of the token file in order, from its start again when it ends; or drawn ids, of which samples count different shares, so
  * that a mean of means would be wrong. */
-static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg)
 {
     const im_rank *me = arg;
     const im_train_verify_batch *d = me->job->batch;
@@ -32,8 +33,8 @@ static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B,
             IM_TRY(im_tokens_read(me->ctx, d->tokens, sample % d->samples * T + t, 2, two));
             for (int k = 0; k < 2; k++)
                 if (two[k] < 0 || two[k] >= d->vocab)
-                    return im_fail(me->ctx, IM_ERR_FORMAT, "%s.bin: token %lld has id %d, the model's vocabulary is %lld", im_tokens_prefix(d->tokens),
-                                   (long long)(sample % d->samples * T + t + k), two[k], (long long)d->vocab);
+                    return im_fail(me->ctx, IM_ERR_FORMAT, "%s.bin: token %lld has id %d, the model's vocabulary is %lld",
+                                   im_tokens_prefix(d->tokens), (long long)(sample % d->samples * T + t + k), two[k], (long long)d->vocab);
             ids[i] = two[0];
             targets[i] = two[1];
             continue;

@@ -190,7 +190,7 @@ static void all_reduce(comm_rig *r)
                 for (size_t i = 0; i < n; i++)
                     if (get(b.back, t, i) != reduced(r->size, i, t, op)) {
                         comm_note(r, __LINE__, "all_reduce %s, %zu x %s, element %zu: %g, not %g", k == 3 ? "in place" : "", n, im_dtype_name(t), i,
-                             get(b.back, t, i), reduced(r->size, i, t, op));
+                                  get(b.back, t, i), reduced(r->size, i, t, op));
                         return;
                     }
                 CHECK(r, untouched(&b, nbytes));
@@ -218,7 +218,7 @@ static void scatter(comm_rig *r, comm_bench *b, im_dtype t, size_t scale, bool e
     for (size_t i = 0; i < mine; i++)
         if (get(b->back + at, t, i) != reduced(r->size, before + i, t, IM_SUM)) {
             comm_note(r, __LINE__, "reduce_scatter %s, %zu x %s, element %zu: %g", in_place ? "in place" : "", total, im_dtype_name(t), i,
-                 get(b->back + at, t, i));
+                      get(b->back + at, t, i));
             return;
         }
     if (!in_place)
@@ -245,8 +245,8 @@ static void gather(comm_rig *r, comm_bench *b, im_dtype t, size_t scale, bool ev
     for (int k = 0; k < r->size; k++)
         for (i = 0; i < counts[k]; i++, place++)
             if (get(b->back, t, place) != value(k, i, t)) {
-                comm_note(r, __LINE__, "all_gather %s, %zu x %s, element %zu of rank %d: %g", in_place ? "in place" : "", total, im_dtype_name(t), i, k,
-                     get(b->back, t, place));
+                comm_note(r, __LINE__, "all_gather %s, %zu x %s, element %zu of rank %d: %g", in_place ? "in place" : "", total, im_dtype_name(t), i,
+                          k, get(b->back, t, place));
                 return;
             }
     CHECK(r, untouched(b, total * esize));
@@ -387,7 +387,7 @@ static void order(comm_rig *r)
         for (size_t i = 0; i < n; i++)
             if (get(b.back, t, i) != in_order(r->size, i, t)) {
                 comm_note(r, __LINE__, "sum of %s, element %zu: %.9g, in the order of ranks it is %.9g", im_dtype_name(t), i, get(b.back, t, i),
-                     in_order(r->size, i, t));
+                          in_order(r->size, i, t));
                 return;
             }
     }
@@ -573,7 +573,7 @@ static void groups(comm_rig *r)
     for (int i = 0; i < TURNS; i++)
         for (int j = 0; j < GROUPS; j++) {
             int k = (j + i + r->rank) % GROUPS; /* ranks enqueue in different orders: channels are independent */
-            size_t n = i % 3 ? N : N / 2; /* small and large */
+            size_t n = i % 3 ? N : N / 2;       /* small and large */
             if (!g[k].c)
                 continue;
             OK(r, im_comm_all_reduce(g[k].c, comm_queue(r, (unsigned)k), g[k].b, g[k].b, n, IM_I64, IM_SUM, NULL));
@@ -644,11 +644,11 @@ static void in_flight(comm_rig *r)
 
 /* ---- refusals that touch nobody else ---------------------------------------------------------------------------------- */
 
-#define REFUSED(r, expr, code, part)                              \
-    do {                                                          \
-        CHECK(r, (expr) == (code));                               \
-        CHECK(r, strstr(im_error_text((r)->ctx), part) != NULL);  \
-        im_error_clear((r)->ctx);                                 \
+#define REFUSED(r, expr, code, part)                             \
+    do {                                                         \
+        CHECK(r, (expr) == (code));                              \
+        CHECK(r, strstr(im_error_text((r)->ctx), part) != NULL); \
+        im_error_clear((r)->ctx);                                \
     } while (0)
 
 static void refusals(comm_rig *r)
@@ -693,21 +693,13 @@ static void refusals(comm_rig *r)
 }
 
 const comm_case comm_op_cases[] = {
-    {"all_reduce", all_reduce, 1, 0, false},
-    {"reduce_scatter, all_gather", scatter_and_gather, 1, 0, false},
-    {"broadcast", broadcast, 1, 0, false},
-    {"all_to_all", all_to_all, 1, 0, false},
-    {"barrier", barrier, 1, 0, false},
-    {"barrier waits", barrier_waits, 1, 0, false},
-    {"order of sums", order, 1, 0, false},
-    {"non-finite", non_finite, 1, 0, false},
-    {"integers wrap", wrap, 1, 0, false},
-    {"ring", ring, 1, 0, false},
-    {"pipeline", pipeline, 1, 0, false},
-    {"everyone with everyone", everyone, 1, 0, false},
-    {"overlapping groups", groups, 1, 0, false},
-    {"groups of groups", split_again, 1, 0, false},
-    {"in flight", in_flight, 1, 0, false},
-    {"refusals", refusals, 1, 0, false},
+    {"all_reduce", all_reduce, 1, 0, false},     {"reduce_scatter, all_gather", scatter_and_gather, 1, 0, false},
+    {"broadcast", broadcast, 1, 0, false},       {"all_to_all", all_to_all, 1, 0, false},
+    {"barrier", barrier, 1, 0, false},           {"barrier waits", barrier_waits, 1, 0, false},
+    {"order of sums", order, 1, 0, false},       {"non-finite", non_finite, 1, 0, false},
+    {"integers wrap", wrap, 1, 0, false},        {"ring", ring, 1, 0, false},
+    {"pipeline", pipeline, 1, 0, false},         {"everyone with everyone", everyone, 1, 0, false},
+    {"overlapping groups", groups, 1, 0, false}, {"groups of groups", split_again, 1, 0, false},
+    {"in flight", in_flight, 1, 0, false},       {"refusals", refusals, 1, 0, false},
 };
 const size_t comm_nop_cases = IM_COUNT_OF(comm_op_cases);

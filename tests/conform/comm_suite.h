@@ -32,20 +32,19 @@ enum { COMM_DEADLINE = 60 };
 
 void comm_note(comm_rig *r, int line, const char *fmt, ...) IM_PRINTF(3, 4);
 
-#define CHECK(r, cond)                                                                        \
-    do {                                                                                      \
-        if (!(cond)) {                                                                        \
-            comm_note(r, __LINE__, "%s; error: %s", #cond, im_error_text((r)->ctx));               \
-            return;                                                                           \
-        }                                                                                     \
+#define CHECK(r, cond)                                                               \
+    do {                                                                             \
+        if (!(cond)) {                                                               \
+            comm_note(r, __LINE__, "%s; error: %s", #cond, im_error_text((r)->ctx)); \
+            return;                                                                  \
+        }                                                                            \
     } while (0)
 #define OK(r, expr) CHECK(r, (expr) == IM_OK)
-#define STOP_IF_FAILED(r)     \
-    do {                      \
-        if ((r)->failed[0])   \
-            return;           \
+#define STOP_IF_FAILED(r)   \
+    do {                    \
+        if ((r)->failed[0]) \
+            return;         \
     } while (0)
-
 
 /* Two buffers of nbytes on the device, two on the host. */
 typedef struct comm_bench {

@@ -55,14 +55,17 @@ static void mismatch(comm_rig *r, int kind)
     case 2: OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 2 : 3, odd ? IM_F64 : IM_F32, IM_SUM, &done)); break;
     case 3: OK(r, im_comm_all_reduce(c, q, b.in, b.out, 3, IM_F32, odd ? IM_MAX : IM_SUM, &done)); break;
     case 4: OK(r, im_comm_broadcast(c, q, b.in, 3000, IM_F32, odd ? 1 : 0, &done)); break;
-    case 5: /* in one it is small, in the other large */
-        OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 1 : 16384, IM_F32, IM_SUM, &done));
-        break;
+    case 5: /* in one it is small, in the other large */ OK(r, im_comm_all_reduce(c, q, b.in, b.out, odd ? 1 : 16384, IM_F32, IM_SUM, &done)); break;
     default: OK(r, im_comm_all_gather(c, q, b.in, b.out, counts, IM_F32, &done));
     }
     static const char *const words[7][3] = {
-        {"operation 3", "barrier", "all_reduce of 5000 x fp32 sum"}, {"operation 3", "4999", "5000"}, {"operation 3", "fp64", "fp32"},
-        {"operation 3", "max", "sum"}, {"operation 3", "root 0", "root 1"}, {"operation 3", "of 1 x", "16384"}, {"operation 3", "(10 20", "(15 15"},
+        {"operation 3", "barrier", "all_reduce of 5000 x fp32 sum"},
+        {"operation 3", "4999", "5000"},
+        {"operation 3", "fp64", "fp32"},
+        {"operation 3", "max", "sum"},
+        {"operation 3", "root 0", "root 1"},
+        {"operation 3", "of 1 x", "16384"},
+        {"operation 3", "(10 20", "(15 15"},
     };
     comm_expect_error(r, __LINE__, im_event_wait(r->device, done), IM_ERR_ARG, t0, words[kind], 3);
     char last[32];
@@ -74,13 +77,34 @@ static void mismatch(comm_rig *r, int kind)
     comm_bench_drop(&b);
 }
 
-static void mismatch_op(comm_rig *r) { mismatch(r, 0); }
-static void mismatch_count(comm_rig *r) { mismatch(r, 1); }
-static void mismatch_dtype(comm_rig *r) { mismatch(r, 2); }
-static void mismatch_reduce(comm_rig *r) { mismatch(r, 3); }
-static void mismatch_root(comm_rig *r) { mismatch(r, 4); }
-static void mismatch_small_large(comm_rig *r) { mismatch(r, 5); }
-static void mismatch_counts(comm_rig *r) { mismatch(r, 6); }
+static void mismatch_op(comm_rig *r)
+{
+    mismatch(r, 0);
+}
+static void mismatch_count(comm_rig *r)
+{
+    mismatch(r, 1);
+}
+static void mismatch_dtype(comm_rig *r)
+{
+    mismatch(r, 2);
+}
+static void mismatch_reduce(comm_rig *r)
+{
+    mismatch(r, 3);
+}
+static void mismatch_root(comm_rig *r)
+{
+    mismatch(r, 4);
+}
+static void mismatch_small_large(comm_rig *r)
+{
+    mismatch(r, 5);
+}
+static void mismatch_counts(comm_rig *r)
+{
+    mismatch(r, 6);
+}
 
 static void mismatch_message(comm_rig *r)
 {
@@ -192,16 +216,11 @@ static void failing_rank(comm_rig *r)
 }
 
 const comm_case comm_fault_cases[] = {
-    {"mismatch: op", mismatch_op, 2, 0, true},
-    {"mismatch: count", mismatch_count, 2, 0, true},
-    {"mismatch: dtype", mismatch_dtype, 2, 0, true},
-    {"mismatch: reduce", mismatch_reduce, 2, 0, true},
-    {"mismatch: root", mismatch_root, 2, 0, true},
-    {"mismatch: small and large", mismatch_small_large, 2, 0, true},
-    {"mismatch: counts", mismatch_counts, 2, 0, true},
-    {"mismatch: message", mismatch_message, 2, 0, true},
-    {"absent rank", absent_rank, 2, 0.7, true},
-    {"absent message", absent_message, 2, 0.7, true},
+    {"mismatch: op", mismatch_op, 2, 0, true},         {"mismatch: count", mismatch_count, 2, 0, true},
+    {"mismatch: dtype", mismatch_dtype, 2, 0, true},   {"mismatch: reduce", mismatch_reduce, 2, 0, true},
+    {"mismatch: root", mismatch_root, 2, 0, true},     {"mismatch: small and large", mismatch_small_large, 2, 0, true},
+    {"mismatch: counts", mismatch_counts, 2, 0, true}, {"mismatch: message", mismatch_message, 2, 0, true},
+    {"absent rank", absent_rank, 2, 0.7, true},        {"absent message", absent_message, 2, 0.7, true},
     {"failing rank", failing_rank, 2, 0, true},
 };
 const size_t comm_nfault_cases = IM_COUNT_OF(comm_fault_cases);

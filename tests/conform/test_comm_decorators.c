@@ -385,8 +385,10 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),     cmocka_unit_test(test_ring_wraps),      cmocka_unit_test(test_ring_survives), cmocka_unit_test(test_ring_is_not_trusted),
-        cmocka_unit_test(test_faults), cmocka_unit_test(test_failure_in_ring), cmocka_unit_test(test_bad_faults),
+        cmocka_unit_test(test_ring),          cmocka_unit_test(test_ring_wraps),
+        cmocka_unit_test(test_ring_survives), cmocka_unit_test(test_ring_is_not_trusted),
+        cmocka_unit_test(test_faults),        cmocka_unit_test(test_failure_in_ring),
+        cmocka_unit_test(test_bad_faults),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

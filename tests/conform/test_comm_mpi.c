@@ -166,8 +166,8 @@ static char program[512], dir[] = "/tmp/imece-mpi-XXXXXX";
 static int job(const flavour *f, int ranks, const char *what, char *out, size_t size)
 {
     char command[2048];
-    snprintf(command, sizeof command, "timeout -k 5 170 %s -n %d %s --rank " IM_BUILD_DIR "/imece_%s.so '%s' %s 2>&1 </dev/null", f->run, ranks, program,
-             f->name, what, dir);
+    snprintf(command, sizeof command, "timeout -k 5 170 %s -n %d %s --rank " IM_BUILD_DIR "/imece_%s.so '%s' %s 2>&1 </dev/null", f->run, ranks,
+             program, f->name, what, dir);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     size_t n = 0, got;

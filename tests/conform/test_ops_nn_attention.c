@@ -5,12 +5,14 @@
 
 static im_context *ctx;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     (void)state;
     return im_context_create(&ctx) == IM_OK ? 0 : -1;
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     (void)state;
     im_context_destroy(ctx);
     return 0;
@@ -27,7 +29,8 @@ typedef struct attn_shape {
     double drop;
 } attn_shape;
 
-static im_view heads(im_dtype t, int64_t B, int64_t T, int64_t H, int64_t E, int64_t row, int64_t offset) {
+static im_view heads(im_dtype t, int64_t B, int64_t T, int64_t H, int64_t E, int64_t row, int64_t offset)
+{
     im_view v = im_view_make(t, 4, (int64_t[]){B, T, H, E});
     v.stride[1] = row;
     v.stride[0] = row * T;
@@ -35,10 +38,14 @@ static im_view heads(im_dtype t, int64_t B, int64_t T, int64_t H, int64_t E, int
     return v;
 }
 
-static int32_t *ints(ops_case *c, int operand) { return (int32_t *)(void *)c->init[operand]; }
+static int32_t *ints(ops_case *c, int operand)
+{
+    return (int32_t *)(void *)c->init[operand];
+}
 
 /* q, k and v as rows of one fused buffer would lie. Positions: the last Tq of 0..Tk-1 for queries; segments: thirds of a sample. */
-static ops_case attn_new(attn_shape s, bool grad) {
+static ops_case attn_new(attn_shape s, bool grad)
+{
     ops_case c = ops_new(ctx, grad ? &im_op_attention_grad : &im_op_attention);
     int64_t q_row = (s.H + 2 * s.KV) * s.E + 3, kv_row = 2 * s.KV * s.E + 1;
     ops_operand(&c, heads(s.t, s.B, s.Tq, s.H, s.E, q_row, 0), 1);
@@ -76,7 +83,8 @@ static ops_case attn_new(attn_shape s, bool grad) {
 }
 
 /* O and lse of the plain forward become operands of the gradient. */
-static void attn_forward_into(ops_case *grad, attn_shape s) {
+static void attn_forward_into(ops_case *grad, attn_shape s)
+{
     ops_case c = attn_new(s, false);
     for (int i = 0; i < O; i++)
         if (c.init[i] != NULL)
@@ -89,7 +97,8 @@ static void attn_forward_into(ops_case *grad, attn_shape s) {
     ops_free(&c);
 }
 
-static void attn_check(attn_shape s) {
+static void attn_check(attn_shape s)
+{
     double absolute = s.t == IM_BF16 ? 2e-2 : 5e-6, relative = s.t == IM_BF16 ? 1.0 / 100 : 1e-5;
     ops_case c = attn_new(s, false);
     ops_check(&c, absolute, relative);
@@ -100,7 +109,8 @@ static void attn_check(attn_shape s) {
     ops_free(&c);
 }
 
-static void agrees(void **state) {
+static void agrees(void **state)
+{
     (void)state;
     const attn_shape shapes[] = {
         {IM_F32, 2, 17, 17, 2, 1, 8, .window = 0},
@@ -119,7 +129,8 @@ static void agrees(void **state) {
         attn_check(shapes[i]);
 }
 
-static void agrees_at_the_edges(void **state) {
+static void agrees_at_the_edges(void **state)
+{
     (void)state;
     const int64_t sizes[] = {0, 1, 2, 7, 8};
     for (size_t q = 0; q < IM_COUNT_OF(sizes); q++)
@@ -131,7 +142,8 @@ static void agrees_at_the_edges(void **state) {
 }
 
 /* Few queries, many keys: chunks, group, window, valid keys. */
-static void decoding_agrees(void **state) {
+static void decoding_agrees(void **state)
+{
     (void)state;
     for (int flags = 0; flags < 8; flags++)
         for (int64_t valid = 0; valid <= 600; valid += valid < 2 ? 1 : 257) {
@@ -156,7 +168,8 @@ static void decoding_agrees(void **state) {
 }
 
 /* Keys that do not count may hold anything, NaN included: they are not read. */
-static void invalid_keys_are_not_read(void **state) {
+static void invalid_keys_are_not_read(void **state)
+{
     (void)state;
     for (int64_t Tq = 1; Tq <= 9; Tq += 8) {
         attn_shape s = {IM_F32, 1, Tq, 300, 2, 1, 16, .free = true};
@@ -174,7 +187,8 @@ static void invalid_keys_are_not_read(void **state) {
 }
 
 /* Positions need not be 0, 1, 2...: any order and any gaps, negative ones too. */
-static void positions_are_free(void **state) {
+static void positions_are_free(void **state)
+{
     (void)state;
     attn_shape s = {IM_F32, 1, 150, 150, 2, 1, 16, .window = 60, .drop = 0.2};
     for (int grad = 0; grad < 2; grad++) {
@@ -191,7 +205,8 @@ static void positions_are_free(void **state) {
     }
 }
 
-static void not_finite_values_stay(void **state) {
+static void not_finite_values_stay(void **state)
+{
     (void)state;
     const float odd[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < IM_COUNT_OF(odd); i++)
@@ -211,7 +226,8 @@ static void not_finite_values_stay(void **state) {
 }
 
 /* A33, B49: what document 1 holds does not change a bit of document 2, forward and backward. */
-static void documents_do_not_leak(void **state) {
+static void documents_do_not_leak(void **state)
+{
     (void)state;
     attn_shape s = {IM_F32, 1, 100, 100, 2, 1, 16, .seg = true, .drop = 0.1};
     const int outputs[2][3] = {{O, LSE, -1}, {DQ, DK, DV}};
@@ -252,7 +268,8 @@ static void documents_do_not_leak(void **state) {
 }
 
 /* A document alone gives what it gives behind another one: the same numbers up to the order of sums. */
-static void packed_equals_separate(void **state) {
+static void packed_equals_separate(void **state)
+{
     (void)state;
     attn_shape s = {IM_F32, 1, 100, 100, 1, 1, 16, .seg = true}, alone = {IM_F32, 1, 59, 59, 1, 1, 16, .window = 0};
     ops_case packed = attn_new(s, false), single = attn_new(alone, false);
@@ -275,7 +292,8 @@ static void packed_equals_separate(void **state) {
 }
 
 /* One thread, five, all: the same bits; and fused rows against rows of their own. */
-static void threads_change_nothing(void **state) {
+static void threads_change_nothing(void **state)
+{
     (void)state;
     attn_shape s = {IM_F32, 2, 140, 140, 4, 2, 20, .drop = 0.1};
     for (int grad = 0; grad < 2; grad++) {
@@ -301,7 +319,8 @@ static void threads_change_nothing(void **state) {
 
 /* V = identity makes O the dropped probabilities: the mask is read off. It belongs to (sample, head, positions), so a batch cut in two, a head
  * alone or a query alone gives the same. */
-static void dropout_mask_does_not_know_the_layout(void **state) {
+static void dropout_mask_does_not_know_the_layout(void **state)
+{
     (void)state;
     enum { T = 30 };
     attn_shape s = {IM_F32, 3, T, T, 2, 2, T, .free = true, .drop = 0.4};
@@ -348,7 +367,8 @@ static void dropout_mask_does_not_know_the_layout(void **state) {
 }
 
 /* Scores of +-1e4 (softmax saturates) and equal scores: no NaN, weights that sum to 1. */
-static void large_scores(void **state) {
+static void large_scores(void **state)
+{
     (void)state;
     attn_shape s = {IM_F32, 1, 80, 80, 1, 1, 8, .window = 0};
     for (int round = 0; round < 2; round++) {
@@ -364,7 +384,8 @@ static void large_scores(void **state) {
     }
 }
 
-static void refuses(void **state) {
+static void refuses(void **state)
+{
     (void)state;
     im_op_cost cost;
     attn_shape s = {IM_F32, 1, 9, 9, 4, 2, 8, .window = 0};
@@ -391,7 +412,8 @@ static void refuses(void **state) {
     ops_free(&c);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees),
         cmocka_unit_test(agrees_at_the_edges),

@@ -9,12 +9,14 @@
 
 static im_context *ctx;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     (void)state;
     return im_context_create(&ctx) == IM_OK ? 0 : -1;
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     (void)state;
     im_context_destroy(ctx);
     return 0;
@@ -23,7 +25,8 @@ static int teardown(void **state) {
 static const im_view absent = {.ndim = 0};
 
 /* Offset of the n-th element of a view, row-major. */
-static int64_t element(const im_view *v, int64_t n) {
+static int64_t element(const im_view *v, int64_t n)
+{
     int64_t at = v->offset;
     for (int d = v->ndim - 1; d >= 0; d--) {
         at += n % v->shape[d] * v->stride[d];
@@ -32,7 +35,8 @@ static int64_t element(const im_view *v, int64_t n) {
     return at;
 }
 
-static double weighted(ops_case *f, int y, const im_view *wv, const void *w) {
+static double weighted(ops_case *f, int y, const im_view *wv, const void *w)
+{
     assert_int_equal(ops_run(f, IM_KERNELS_PLAIN, 1, IM_ISA_BASE), IM_OK);
     const im_view *v = &f->args.v[y];
     double sum = 0.0;
@@ -42,7 +46,8 @@ static double weighted(ops_case *f, int y, const im_view *wv, const void *w) {
 }
 
 /* dF/d(operand x of f) must be operand dx of b, which has run. Operand dy of b holds the weights (-1: all 1). */
-static void compare(ops_case *f, int x, int y, const ops_case *b, int dy, int dx, double tolerance) {
+static void compare(ops_case *f, int x, int y, const ops_case *b, int dy, int dx, double tolerance)
+{
     const double h = 1.0 / 32;
     const im_view *v = &f->args.v[x];
     const im_view *wv = dy >= 0 ? &b->args.v[dy] : NULL;
@@ -64,15 +69,20 @@ static void compare(ops_case *f, int x, int y, const ops_case *b, int dy, int dx
     }
 }
 
-static void backward(ops_case *b, im_kernels kernels) { assert_int_equal(ops_run(b, kernels, 2, IM_ISA_COUNT), IM_OK); }
+static void backward(ops_case *b, im_kernels kernels)
+{
+    assert_int_equal(ops_run(b, kernels, 2, IM_ISA_COUNT), IM_OK);
+}
 
 /* Operand i of a takes the initial bytes (or the results) of operand j of b: the same view. */
-static void share(ops_case *a, int i, const ops_case *b, int j, bool result) {
+static void share(ops_case *a, int i, const ops_case *b, int j, bool result)
+{
     assert_int_equal(a->nbytes[i], b->nbytes[j]);
     memcpy(a->init[i], result ? b->got[j] : b->init[j], a->nbytes[i]);
 }
 
-static void embed_slopes(void **state) {
+static void embed_slopes(void **state)
+{
     (void)state;
     ops_case f = ops_new(ctx, &im_op_embed), b = ops_new(ctx, &im_op_embed_grad);
     ops_operand(&f, im_view_1d(IM_I32, 9), 1);
@@ -88,7 +98,8 @@ static void embed_slopes(void **state) {
     ops_free(&b);
 }
 
-static void norm_slopes(void **state) {
+static void norm_slopes(void **state)
+{
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int kernels = 0; kernels < 2; kernels++) {
@@ -122,7 +133,8 @@ static void norm_slopes(void **state) {
 }
 
 /* The backward of a rotation is the inverse rotation of dy. */
-static void rope_slopes(void **state) {
+static void rope_slopes(void **state)
+{
     (void)state;
     for (int pairs = 0; pairs < 2; pairs++) {
         ops_case f = ops_new(ctx, &im_op_rope), b = ops_new(ctx, &im_op_rope);
@@ -142,7 +154,8 @@ static void rope_slopes(void **state) {
     }
 }
 
-static void act_slopes(void **state) {
+static void act_slopes(void **state)
+{
     (void)state;
     for (int kind = 0; kind < 3; kind++) /* relu has a corner: its slope is checked in the conformance */
         for (int gated = 0; gated < 2; gated++)
@@ -166,7 +179,8 @@ static void act_slopes(void **state) {
             }
 }
 
-static void dropout_slopes(void **state) {
+static void dropout_slopes(void **state)
+{
     (void)state;
     ops_case f = ops_new(ctx, &im_op_dropout), b = ops_new(ctx, &im_op_dropout);
     for (int back = 0; back < 2; back++) {
@@ -185,7 +199,8 @@ static void dropout_slopes(void **state) {
     ops_free(&b);
 }
 
-static void xent_slopes(void **state) {
+static void xent_slopes(void **state)
+{
     (void)state;
     for (int kernels = 0; kernels < 2; kernels++)
         for (int smooth = 0; smooth < 2; smooth++) {
@@ -212,7 +227,8 @@ static void xent_slopes(void **state) {
 
 enum { POS_Q = 3, POS_K, SEG_Q, SEG_K, O, LSE };
 
-static void attention_one(int64_t Tq, int64_t Tk, int64_t window, bool seg, double drop, im_kernels kernels) {
+static void attention_one(int64_t Tq, int64_t Tk, int64_t window, bool seg, double drop, im_kernels kernels)
+{
     enum { B = 2, H = 2, KV = 1, E = 3 };
     ops_case f = ops_new(ctx, &im_op_attention), b = ops_new(ctx, &im_op_attention_grad);
     im_view q = im_view_make(IM_F32, 4, (int64_t[]){B, Tq, H, E}), k = im_view_make(IM_F32, 4, (int64_t[]){B, Tk, KV, E});
@@ -251,7 +267,8 @@ static void attention_one(int64_t Tq, int64_t Tk, int64_t window, bool seg, doub
     ops_free(&b);
 }
 
-static void attention_slopes(void **state) {
+static void attention_slopes(void **state)
+{
     (void)state;
     for (int kernels = 0; kernels < 2; kernels++) {
         attention_one(7, 7, 0, false, 0.0, (im_kernels)kernels);
@@ -261,9 +278,10 @@ static void attention_slopes(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed_slopes), cmocka_unit_test(norm_slopes),    cmocka_unit_test(rope_slopes), cmocka_unit_test(act_slopes),
+        cmocka_unit_test(embed_slopes),   cmocka_unit_test(norm_slopes), cmocka_unit_test(rope_slopes),      cmocka_unit_test(act_slopes),
         cmocka_unit_test(dropout_slopes), cmocka_unit_test(xent_slopes), cmocka_unit_test(attention_slopes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

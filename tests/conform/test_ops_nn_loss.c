@@ -5,12 +5,14 @@
 
 static im_context *ctx;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     (void)state;
     return im_context_create(&ctx) == IM_OK ? 0 : -1;
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     (void)state;
     im_context_destroy(ctx);
     return 0;
@@ -19,12 +21,22 @@ static int teardown(void **state) {
 static const im_view absent = {.ndim = 0};
 enum { LOGITS, TARGET, LOSS, GRAD, ROW };
 
-static float *floats(ops_case *c, int operand) { return (float *)(void *)c->init[operand]; }
-static int32_t *ints(ops_case *c, int operand) { return (int32_t *)(void *)c->init[operand]; }
-static double loss_of(const ops_case *c) { return *(const double *)(const void *)c->got[LOSS]; }
+static float *floats(ops_case *c, int operand)
+{
+    return (float *)(void *)c->init[operand];
+}
+static int32_t *ints(ops_case *c, int operand)
+{
+    return (int32_t *)(void *)c->init[operand];
+}
+static double loss_of(const ops_case *c)
+{
+    return *(const double *)(const void *)c->got[LOSS];
+}
 
 /* Logits in [-scale, scale); one target in five is not counted. */
-static ops_case xent_new(im_dtype t, int64_t n, int64_t V, int64_t gap, double smooth, float scale) {
+static ops_case xent_new(im_dtype t, int64_t n, int64_t V, int64_t gap, double smooth, float scale)
+{
     ops_case c = ops_new(ctx, &im_op_xent);
     ops_operand(&c, im_view_2d_stride(IM_F32, n, V + gap, V + gap + 3, 2), 11);
     ops_operand(&c, im_view_1d(IM_I32, n), 12);
@@ -40,7 +52,8 @@ static ops_case xent_new(im_dtype t, int64_t n, int64_t V, int64_t gap, double s
     return c;
 }
 
-static void xent_agrees(void **state) {
+static void xent_agrees(void **state)
+{
     (void)state;
     const int64_t sizes[] = {1, 2, 7, 16, 31, 33, 64, 513, 1100};
     for (size_t i = 0; i < IM_COUNT_OF(sizes); i++)
@@ -57,7 +70,8 @@ static void xent_agrees(void **state) {
     ops_free(&c);
 }
 
-static void xent_only_the_loss(void **state) {
+static void xent_only_the_loss(void **state)
+{
     (void)state;
     ops_case c = xent_new(IM_F32, 6, 40, 3, 0.1, 3.0f);
     assert_int_equal(ops_run(&c, IM_KERNELS_FAST, 1, IM_ISA_COUNT), IM_OK);
@@ -69,7 +83,8 @@ static void xent_only_the_loss(void **state) {
 }
 
 /* dlogits over the logits: the same values; and the f64 sum has one order whatever the threads. */
-static void xent_in_place(void **state) {
+static void xent_in_place(void **state)
+{
     (void)state;
     ops_case c = xent_new(IM_F32, 23, 700, 4, 0.1, 5.0f);
     assert_int_equal(ops_run(&c, IM_KERNELS_FAST, 1, IM_ISA_COUNT), IM_OK);
@@ -89,7 +104,8 @@ static void xent_in_place(void **state) {
 }
 
 /* B05: 8 words, 6 positions, smoothing 0 and 0.1, logits times 1 and 1000: finite, and equal to the definition in f64. */
-static void xent_label_smoothing(void **state) {
+static void xent_label_smoothing(void **state)
+{
     (void)state;
     for (int kernels = 0; kernels < 2; kernels++)
         for (int flags = 0; flags < 4; flags++) {
@@ -124,7 +140,8 @@ static void xent_label_smoothing(void **state) {
 }
 
 /* Columns beyond the real vocabulary: nothing there matters, and their gradient is 0. */
-static void xent_padding_columns(void **state) {
+static void xent_padding_columns(void **state)
+{
     (void)state;
     double loss[2];
     for (int round = 0; round < 2; round++) {
@@ -142,7 +159,8 @@ static void xent_padding_columns(void **state) {
     assert_true(loss[0] == loss[1]);
 }
 
-static void xent_not_finite(void **state) {
+static void xent_not_finite(void **state)
+{
     (void)state;
     const float odd[] = {NAN, INFINITY};
     for (size_t i = 0; i < IM_COUNT_OF(odd); i++)
@@ -160,7 +178,8 @@ static void xent_not_finite(void **state) {
     ops_free(&c);
 }
 
-static void targets_outside_the_vocabulary_fail(void **state) {
+static void targets_outside_the_vocabulary_fail(void **state)
+{
     (void)state;
     for (int kernels = 0; kernels < 2; kernels++) {
         ops_case c = xent_new(IM_F32, 4, 10, 6, 0.0, 1.0f);
@@ -174,7 +193,8 @@ static void targets_outside_the_vocabulary_fail(void **state) {
 
 /* ---- count, clip --------------------------------------------------------------------------------------------------------- */
 
-static void count_counts(void **state) {
+static void count_counts(void **state)
+{
     (void)state;
     for (int add = 0; add < 2; add++) {
         ops_case c = ops_new(ctx, &im_op_count);
@@ -190,7 +210,8 @@ static void count_counts(void **state) {
     }
 }
 
-static void clip_run(double sumsq, double count, double loss, double limit, double t, double out[IM_CLIP_COUNT]) {
+static void clip_run(double sumsq, double count, double loss, double limit, double t, double out[IM_CLIP_COUNT])
+{
     ops_case c = ops_new(ctx, &im_op_clip);
     const double in[] = {sumsq, count, loss};
     for (int i = 0; i < 3; i++) {
@@ -206,7 +227,8 @@ static void clip_run(double sumsq, double count, double loss, double limit, doub
     ops_free(&c);
 }
 
-static void clip_scales(void **state) {
+static void clip_scales(void **state)
+{
     (void)state;
     double out[IM_CLIP_COUNT];
     clip_run(4e4, 10, 25, 1.0, 3, out); /* norm 200/10 = 20 */
@@ -233,7 +255,8 @@ typedef struct sampler {
 } sampler;
 
 /* Row r of n equal rows z (V real, 2 columns beyond with large logits). */
-static ops_case sample_new(const float *z, int64_t V, int64_t n, sampler s) {
+static ops_case sample_new(const float *z, int64_t V, int64_t n, sampler s)
+{
     ops_case c = ops_new(ctx, &im_op_sample);
     ops_operand(&c, im_view_2d(IM_F32, n, V + 2), 1);
     ops_operand(&c, im_view_1d(IM_I32, n), 2);
@@ -250,7 +273,8 @@ static ops_case sample_new(const float *z, int64_t V, int64_t n, sampler s) {
     return c;
 }
 
-static void greedy_takes_the_lowest_of_equals(void **state) {
+static void greedy_takes_the_lowest_of_equals(void **state)
+{
     (void)state;
     const float z[] = {1.0f, 3.0f, -INFINITY, 3.0f, 2.0f};
     ops_case c = sample_new(z, 5, 3, (sampler){.top_p = 1.0});
@@ -266,7 +290,8 @@ static void greedy_takes_the_lowest_of_equals(void **state) {
 }
 
 /* Draws follow the distribution that temperature, top-k and top-p leave. */
-static void draw_frequencies(sampler s, const float *z, int64_t V, const double *want) {
+static void draw_frequencies(sampler s, const float *z, int64_t V, const double *want)
+{
     enum { N = 4000 };
     ops_case c = sample_new(z, V, N, s);
     assert_int_equal(ops_run(&c, IM_KERNELS_FAST, 3, IM_ISA_COUNT), IM_OK);
@@ -287,7 +312,8 @@ static void draw_frequencies(sampler s, const float *z, int64_t V, const double 
     ops_free(&c);
 }
 
-static void sampling_follows_the_filters(void **state) {
+static void sampling_follows_the_filters(void **state)
+{
     (void)state;
     const float z[] = {logf(1), logf(4), logf(2), logf(3)}; /* 0.1 0.4 0.2 0.3 */
     draw_frequencies((sampler){.temperature = 1.0, .top_p = 1.0, .seed = 1}, z, 4, (double[]){0.1, 0.4, 0.2, 0.3});
@@ -303,7 +329,8 @@ static void sampling_follows_the_filters(void **state) {
 }
 
 /* The same key, the same draw; another seed, position or row, another one. Threads do not matter. */
-static void sampling_is_keyed(void **state) {
+static void sampling_is_keyed(void **state)
+{
     (void)state;
     float z[50] = {0};
     int32_t first[64], other[64];
@@ -323,7 +350,8 @@ static void sampling_is_keyed(void **state) {
     assert_true(differ);
 }
 
-static void sampling_refuses_nan(void **state) {
+static void sampling_refuses_nan(void **state)
+{
     (void)state;
     const float z[] = {0, 1, NAN, 3}, nothing[] = {-INFINITY, -INFINITY};
     ops_case c = sample_new(z, 4, 2, (sampler){.top_p = 1.0});
@@ -337,7 +365,8 @@ static void sampling_refuses_nan(void **state) {
     ops_free(&c);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xent_agrees),
         cmocka_unit_test(xent_only_the_loss),

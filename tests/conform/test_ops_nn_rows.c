@@ -7,12 +7,14 @@
 
 static im_context *ctx;
 
-static int setup(void **state) {
+static int setup(void **state)
+{
     (void)state;
     return im_context_create(&ctx) == IM_OK ? 0 : -1;
 }
 
-static int teardown(void **state) {
+static int teardown(void **state)
+{
     (void)state;
     im_context_destroy(ctx);
     return 0;
@@ -22,16 +24,24 @@ static const im_view absent = {.ndim = 0};
 static const int64_t sizes[] = {0, 1, 3, 8, 15, 16, 17, 33, 64, 77, 130};
 
 /* Rows further apart than they are long. */
-static im_view rows_view(im_dtype t, int64_t n, int64_t cols, int64_t gap) { return im_view_2d_stride(t, n, cols, cols + gap, gap); }
+static im_view rows_view(im_dtype t, int64_t n, int64_t cols, int64_t gap)
+{
+    return im_view_2d_stride(t, n, cols, cols + gap, gap);
+}
 
-static void put(ops_case *c, int operand, int64_t element, float value) {
+static void put(ops_case *c, int operand, int64_t element, float value)
+{
     im_store((im_dtype)c->args.v[operand].dtype, c->init[operand], element, value);
 }
 
-static double tolerance(im_dtype t) { return t == IM_BF16 ? 1.0 / 128 : 3e-6; }
+static double tolerance(im_dtype t)
+{
+    return t == IM_BF16 ? 1.0 / 128 : 3e-6;
+}
 
 /* Small values over a NaN or two and both infinities. */
-static void poison(ops_case *c, int operand) {
+static void poison(ops_case *c, int operand)
+{
     int64_t n = (int64_t)((c->nbytes[operand] - GUARD) / im_dtype_size((im_dtype)c->args.v[operand].dtype));
     const float odd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 3e38f, -3e38f, 1e-40f, 88.0f, -88.0f, 104.5f, -104.5f, 12.0f, -12.0f};
     for (int64_t i = 0; i < (int64_t)IM_COUNT_OF(odd) && i < n; i++)
@@ -40,7 +50,8 @@ static void poison(ops_case *c, int operand) {
 
 /* ---- embed ------------------------------------------------------------------------------------------------------------- */
 
-static void embed_one(im_dtype t, int64_t n, int64_t D, bool second) {
+static void embed_one(im_dtype t, int64_t n, int64_t D, bool second)
+{
     ops_case c = ops_new(ctx, &im_op_embed);
     ops_operand(&c, im_view_1d(IM_I32, n), 1);
     ops_operand(&c, rows_view(t, 7, D, 2), 2);
@@ -61,7 +72,8 @@ static void embed_one(im_dtype t, int64_t n, int64_t D, bool second) {
     }
 }
 
-static void embed_agrees(void **state) {
+static void embed_agrees(void **state)
+{
     (void)state;
     for (size_t i = 0; i < IM_COUNT_OF(sizes); i++)
         for (int second = 0; second < 2; second++) {
@@ -70,7 +82,8 @@ static void embed_agrees(void **state) {
         }
 }
 
-static void ids_outside_the_table_fail(void **state) {
+static void ids_outside_the_table_fail(void **state)
+{
     (void)state;
     const int32_t bad[] = {7, -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < IM_COUNT_OF(bad); i++)
@@ -100,7 +113,8 @@ typedef struct norm_case {
     bool bias, res, sum;
 } norm_case;
 
-static void norm_one(norm_case x, bool odd) {
+static void norm_one(norm_case x, bool odd)
+{
     int64_t nstat = x.kind == IM_NORM_LAYER ? 2 : 1;
     ops_case c = ops_new(ctx, &im_op_norm);
     ops_operand(&c, rows_view(x.t, x.n, x.D, 2), 1);
@@ -132,13 +146,19 @@ static void norm_one(norm_case x, bool odd) {
     ops_free(&c);
 }
 
-static void norm_agrees(void **state) {
+static void norm_agrees(void **state)
+{
     (void)state;
     for (size_t i = 0; i < IM_COUNT_OF(sizes); i++)
         for (int flags = 0; flags < 16; flags++) {
             bool res = flags & 4;
-            norm_case x = {.t = flags & 1 ? IM_BF16 : IM_F32, .kind = flags & 2 ? IM_NORM_LAYER : IM_NORM_RMS, .n = 9, .D = sizes[i],
-                           .bias = flags & 8, .res = res, .sum = res && (flags & 8)};
+            norm_case x = {.t = flags & 1 ? IM_BF16 : IM_F32,
+                           .kind = flags & 2 ? IM_NORM_LAYER : IM_NORM_RMS,
+                           .n = 9,
+                           .D = sizes[i],
+                           .bias = flags & 8,
+                           .res = res,
+                           .sum = res && (flags & 8)};
             norm_one(x, false);
         }
     norm_one((norm_case){.t = IM_F32, .kind = IM_NORM_LAYER, .n = 131, .D = 70, .bias = true, .res = true, .sum = true}, true);
@@ -147,7 +167,8 @@ static void norm_agrees(void **state) {
 }
 
 /* dw and db do not depend on the threads, bit by bit. */
-static void norm_grad_sums_in_one_order(void **state) {
+static void norm_grad_sums_in_one_order(void **state)
+{
     (void)state;
     ops_case c = ops_new(ctx, &im_op_norm_grad);
     int64_t n = 700, D = 50;
@@ -174,14 +195,16 @@ static void norm_grad_sums_in_one_order(void **state) {
 
 /* ---- rope -------------------------------------------------------------------------------------------------------------- */
 
-static im_view heads_view(im_dtype t, int64_t n, int64_t H, int64_t E, int64_t gap) {
+static im_view heads_view(im_dtype t, int64_t n, int64_t H, int64_t E, int64_t gap)
+{
     im_view v = im_view_make(t, 3, (int64_t[]){n, H, E});
     v.stride[0] = H * E + gap;
     v.offset = gap;
     return v;
 }
 
-static void rope_agrees(void **state) {
+static void rope_agrees(void **state)
+{
     (void)state;
     const int64_t dims[][2] = {{2, 2}, {6, 4}, {64, 64}, {34, 34}, {80, 20}, {5, 0}, {1, 0}};
     for (size_t i = 0; i < IM_COUNT_OF(dims); i++)
@@ -210,7 +233,8 @@ static void rope_agrees(void **state) {
 }
 
 /* B44: the two pairings are the same rotation of permuted dims; and the wrong pairing is seen. */
-static void rope_pairings_are_permutations(void **state) {
+static void rope_pairings_are_permutations(void **state)
+{
     (void)state;
     enum { E = 12 };
     for (int kernels = 0; kernels < 2; kernels++) {
@@ -237,7 +261,8 @@ static void rope_pairings_are_permutations(void **state) {
     }
 }
 
-static void positions_outside_the_table_fail(void **state) {
+static void positions_outside_the_table_fail(void **state)
+{
     (void)state;
     ops_case c = ops_new(ctx, &im_op_rope);
     ops_operand(&c, heads_view(IM_F32, 3, 1, 4, 0), 1);
@@ -253,7 +278,8 @@ static void positions_outside_the_table_fail(void **state) {
 
 /* ---- act, glu ---------------------------------------------------------------------------------------------------------- */
 
-static void act_agrees(void **state) {
+static void act_agrees(void **state)
+{
     (void)state;
     for (size_t i = 0; i < IM_COUNT_OF(sizes); i++)
         for (int flags = 0; flags < 64; flags++) {
@@ -276,13 +302,14 @@ static void act_agrees(void **state) {
 }
 
 /* Against values of another implementation (mpmath, 30 digits). */
-static void act_values(void **state) {
+static void act_values(void **state)
+{
     (void)state;
     const float x[] = {-3.0f, -0.5f, 0.0f, 1.0f, 2.5f};
     const double want[][5] = {
         {-0.00363739208, -0.154285988, 0, 0.841191991, 2.48491576}, /* gelu, tanh */
         {-0.00404969409, -0.154268770, 0, 0.841344746, 2.48447584}, /* gelu, erf */
-        {-0.142277620, -0.188770334, 0, 0.731058579, 2.31035455},  /* silu */
+        {-0.142277620, -0.188770334, 0, 0.731058579, 2.31035455},   /* silu */
         {0, 0, 0, 1.0, 2.5},
     };
     for (int kind = 0; kind < 4; kind++)
@@ -299,7 +326,8 @@ static void act_values(void **state) {
         }
 }
 
-static void exp_is_within_two_ulp(void **state) {
+static void exp_is_within_two_ulp(void **state)
+{
     (void)state;
     for (int isa = IM_ISA_AVX2; isa <= IM_ISA_AVX512 && isa <= (int)im_cpu_isa(); isa++) {
         const im_nn_rows *rows = im_nn_rows_of((im_isa)isa);
@@ -322,7 +350,8 @@ static void exp_is_within_two_ulp(void **state) {
 
 /* ---- dropout ------------------------------------------------------------------------------------------------------------ */
 
-static void dropout_one(im_dtype t, int64_t n, int64_t D, int64_t first, bool res, double p) {
+static void dropout_one(im_dtype t, int64_t n, int64_t D, int64_t first, bool res, double p)
+{
     ops_case c = ops_new(ctx, &im_op_dropout);
     ops_operand(&c, rows_view(t, n, D, 1), 1);
     ops_operand(&c, rows_view(t, n, D, 2), 2);
@@ -338,7 +367,8 @@ static void dropout_one(im_dtype t, int64_t n, int64_t D, int64_t first, bool re
     ops_free(&c);
 }
 
-static void dropout_agrees(void **state) {
+static void dropout_agrees(void **state)
+{
     (void)state;
     for (size_t i = 0; i < IM_COUNT_OF(sizes); i++)
         for (int flags = 0; flags < 4; flags++)
@@ -349,7 +379,8 @@ static void dropout_agrees(void **state) {
 }
 
 /* Ones (n,D) through dropout; the caller frees. */
-static float *dropped(int64_t n, int64_t D, int64_t T, int64_t sample0, int64_t mb_first, int64_t column) {
+static float *dropped(int64_t n, int64_t D, int64_t T, int64_t sample0, int64_t mb_first, int64_t column)
+{
     ops_case c = ops_new(ctx, &im_op_dropout);
     ops_operand(&c, im_view_2d(IM_F32, n, D), 1);
     ops_operand(&c, im_view_2d(IM_F32, n, D), 2);
@@ -370,7 +401,8 @@ static float *dropped(int64_t n, int64_t D, int64_t T, int64_t sample0, int64_t 
 }
 
 /* The mask belongs to the sample, position and column: cutting the batch or the columns changes nothing. */
-static void dropout_does_not_know_the_layout(void **state) {
+static void dropout_does_not_know_the_layout(void **state)
+{
     (void)state;
     enum { B = 4, T = 5, D = 100 };
     float *whole = dropped(B * T, D, T, 30, 0, 0);
@@ -398,7 +430,8 @@ static void dropout_does_not_know_the_layout(void **state) {
 
 /* ---- kv_write ------------------------------------------------------------------------------------------------------------- */
 
-static void kv_write_agrees(void **state) {
+static void kv_write_agrees(void **state)
+{
     (void)state;
     for (int flags = 0; flags < 2; flags++) {
         im_dtype t = flags ? IM_BF16 : IM_F32;
@@ -420,7 +453,8 @@ static void kv_write_agrees(void **state) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_agrees),
         cmocka_unit_test(ids_outside_the_table_fail),

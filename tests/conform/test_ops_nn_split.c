@@ -51,7 +51,8 @@ static whole make_whole(int64_t V, double smooth, float scale, im_kernels kernel
         w.logits[i] = drawn(1, (uint64_t)i) * scale;
     for (int64_t r = 0; r < N; r++)
         w.target[r] = r % 4 == 2 ? -100 : (int32_t)(r * 13 % V);
-    im_op_args a = {.n = 5, .v = {im_view_2d(IM_F32, N, V), im_view_1d(IM_I32, N), im_view_1d(IM_F64, 1), im_view_2d(IM_F32, N, V), im_view_1d(IM_F32, N)}};
+    im_op_args a = {.n = 5,
+                    .v = {im_view_2d(IM_F32, N, V), im_view_1d(IM_I32, N), im_view_1d(IM_F64, 1), im_view_2d(IM_F32, N, V), im_view_1d(IM_F32, N)}};
     a.i[0] = V;
     a.f[0] = smooth;
     void *p[] = {w.logits, w.target, &w.loss, w.grad, w.row};

@@ -79,8 +79,19 @@ static inline void fill_all(holder *h, uint64_t seed)
 
 static inline im_checkpoint_meta meta_of(int64_t step)
 {
-    im_checkpoint_meta m = {.step = step, .position = 5 * step, .tokens = 80 * step, .updates = step, .seed = UINT64_MAX - 1, .data_fingerprint = 0x8000000000000001u,
-                            .last_loss = 1.0 / 3, .elapsed_s = 12.5, .warmup_done_s = -1, .threads = 3, .isa = "some \"set\"", .plan_key = "a=1 b=2", .nskip = 1};
+    im_checkpoint_meta m = {.step = step,
+                            .position = 5 * step,
+                            .tokens = 80 * step,
+                            .updates = step,
+                            .seed = UINT64_MAX - 1,
+                            .data_fingerprint = 0x8000000000000001u,
+                            .last_loss = 1.0 / 3,
+                            .elapsed_s = 12.5,
+                            .warmup_done_s = -1,
+                            .threads = 3,
+                            .isa = "some \"set\"",
+                            .plan_key = "a=1 b=2",
+                            .nskip = 1};
     m.skip[0] = (im_checkpoint_skip){7, 2};
     return m;
 }

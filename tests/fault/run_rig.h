@@ -61,7 +61,8 @@ static inline void write_model(const char *name, bool tied)
                      "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 257, \"hidden_size\": 12, "
                      "\"intermediate_size\": 19, \"num_hidden_layers\": 2, \"num_attention_heads\": 3, \"num_key_value_heads\": 1, \"head_dim\": 4, "
                      "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, "
-                     "\"initializer_range\": 0.02, \"tie_word_embeddings\": %s, \"bos_token_id\": 256, \"eos_token_id\": 256}", tied ? "true" : "false");
+                     "\"initializer_range\": 0.02, \"tie_word_embeddings\": %s, \"bos_token_id\": 256, \"eos_token_id\": 256}",
+                     tied ? "true" : "false");
     ok(im_file_write_atomic(ctx, at(name), text, (size_t)n));
 }
 
@@ -124,8 +125,8 @@ static inline im_train_options tiny(const char *out, int steps)
 {
     char n[16];
     snprintf(n, sizeof n, "%d", steps);
-    return options("--model", at("model.json"), "--data", at("data"), "--out", at(out), "--steps", n, "--seq-len", "16", "--micro-batch", "2", "--global-batch",
-                   "5", "--lr", "1e-2", "--warmup", "2", "--min-lr", "1e-3", "--threads", "1", NULL);
+    return options("--model", at("model.json"), "--data", at("data"), "--out", at(out), "--steps", n, "--seq-len", "16", "--micro-batch", "2",
+                   "--global-batch", "5", "--lr", "1e-2", "--warmup", "2", "--min-lr", "1e-3", "--threads", "1", NULL);
 }
 
 static inline im_train_options resume(const char *run)

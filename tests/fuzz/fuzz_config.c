@@ -25,7 +25,7 @@ static void check(im_context *ctx, const im_model *m)
         abort();
     if (m->planning_only)
         return;
-    im_str text = { 0 };
+    im_str text = {0};
     im_model *again;
     if (im_model_config_text(ctx, m, IM_F32, &text) != IM_OK || parse(ctx, im_str_text(&text), text.len, &again) != IM_OK)
         abort();

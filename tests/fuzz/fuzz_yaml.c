@@ -16,12 +16,12 @@ typedef struct options {
 } options;
 
 static const im_option rows[] = {
-    { .name = "flag", .type = IM_OPT_BOOL, .fallback = "false", .help = "h", .offset = offsetof(options, flag) },
-    { .name = "token-count", .type = IM_OPT_INT, .fallback = "3", .min = 1, .max = 1e12, .help = "h", .offset = offsetof(options, count) },
-    { .name = "rate", .type = IM_OPT_REAL, .fallback = "0.5", .min = 0, .max = 1, .help = "h", .offset = offsetof(options, rate) },
-    { .name = "name", .type = IM_OPT_STRING, .help = "h", .offset = offsetof(options, name) },
-    { .name = "choice", .type = IM_OPT_CHOICE, .choices = "one|two|three", .fallback = "two", .help = "h", .offset = offsetof(options, choice) },
-    { .name = "list", .type = IM_OPT_LIST, .help = "h", .offset = offsetof(options, list) },
+    {.name = "flag", .type = IM_OPT_BOOL, .fallback = "false", .help = "h", .offset = offsetof(options, flag)},
+    {.name = "token-count", .type = IM_OPT_INT, .fallback = "3", .min = 1, .max = 1e12, .help = "h", .offset = offsetof(options, count)},
+    {.name = "rate", .type = IM_OPT_REAL, .fallback = "0.5", .min = 0, .max = 1, .help = "h", .offset = offsetof(options, rate)},
+    {.name = "name", .type = IM_OPT_STRING, .help = "h", .offset = offsetof(options, name)},
+    {.name = "choice", .type = IM_OPT_CHOICE, .choices = "one|two|three", .fallback = "two", .help = "h", .offset = offsetof(options, choice)},
+    {.name = "list", .type = IM_OPT_LIST, .help = "h", .offset = offsetof(options, list)},
 };
 enum { N = IM_COUNT_OF(rows) };
 
@@ -39,7 +39,7 @@ static void check(im_context *ctx, im_arena *a, const options *o)
 {
     if (o->count < 1 || o->count > 1000000000000 || !(o->rate >= 0 && o->rate <= 1) || o->choice < 0 || o->choice > 2)
         abort();
-    im_str text = { 0 };
+    im_str text = {0};
     options again;
     im_option_to_yaml(rows, N, o, &text);
     if (read(ctx, a, im_str_text(&text), text.len, &again) != IM_OK)

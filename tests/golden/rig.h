@@ -158,8 +158,8 @@ static inline void rig_load_weights(rig *r, const char *dir)
     im_weights_close(w);
 }
 
-static inline im_status rig_load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids,
-                                 int32_t *targets, int32_t *pos, int32_t *seg)
+static inline im_status rig_load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets,
+                                 int32_t *pos, int32_t *seg)
 {
     const rig_batch *b = arg;
     size_t at = (size_t)(first_sample * T), n = (size_t)(B * T);
@@ -213,8 +213,8 @@ static inline double rig_max_abs(const float *a, size_t n)
 static inline void rig_assert_close(double got, double want, double relative, const char *what, const char *file, int line)
 {
     if (!(fabs(got - want) <= relative * fabs(want))) {
-        print_error("%s:%d: %s: %.9g, should be %.9g (relative %.2e, allowed %.1e)\n", file, line, what, got, want,
-                    fabs(got - want) / fabs(want), relative);
+        print_error("%s:%d: %s: %.9g, should be %.9g (relative %.2e, allowed %.1e)\n", file, line, what, got, want, fabs(got - want) / fabs(want),
+                    relative);
         _fail(file, line);
     }
 }

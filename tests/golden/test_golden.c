@@ -71,8 +71,13 @@ static void close_golden(golden *g)
 
 static rig_how how_of(const variant *v, int64_t micro_batch)
 {
-    return (rig_how){.kernels = v->kernels, .deferred = v->deferred, .precision = IM_F32, .micro_batch = micro_batch,
-                     .global_batch = B, .seq_len = T, .weight_decay = 0.1};
+    return (rig_how){.kernels = v->kernels,
+                     .deferred = v->deferred,
+                     .precision = IM_F32,
+                     .micro_batch = micro_batch,
+                     .global_batch = B,
+                     .seq_len = T,
+                     .weight_decay = 0.1};
 }
 
 /* GPT-2's key bias is the middle third of a fused vector; it is compared apart from the rest. */
@@ -270,9 +275,8 @@ static void logits_in_chunks(void **state)
     const a_case *c = *state;
     golden g;
     open_golden(&g, c->model);
-    const im_program_want want[] = {
-        {.mode = IM_MODE_INFER, .batch = B, .seq_len = PROMPT, .kv_max = KV_MAX, .all_logits = true},
-        {.mode = IM_MODE_INFER, .batch = B, .seq_len = CHUNK, .kv_max = KV_MAX, .all_logits = true}};
+    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = B, .seq_len = PROMPT, .kv_max = KV_MAX, .all_logits = true},
+                                    {.mode = IM_MODE_INFER, .batch = B, .seq_len = CHUNK, .kv_max = KV_MAX, .all_logits = true}};
     rig_open_engine(&g.r, how_of(c->variant, B), want, 2);
     rig_load_weights(&g.r, g.dir);
     size_t n, V = (size_t)g.r.model->arch.V;

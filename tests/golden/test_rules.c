@@ -36,8 +36,8 @@ static void make_text(int32_t *ids, int32_t *targets, int samples, uint64_t seed
 
 static rig_how how_of(int64_t micro_batch, int64_t global_batch)
 {
-    return (rig_how){.kernels = IM_KERNELS_FAST, .precision = IM_F32, .micro_batch = micro_batch, .global_batch = global_batch,
-                     .seq_len = T, .weight_decay = 0.1};
+    return (rig_how){
+        .kernels = IM_KERNELS_FAST, .precision = IM_F32, .micro_batch = micro_batch, .global_batch = global_batch, .seq_len = T, .weight_decay = 0.1};
 }
 
 static void open_rig(rig *r, const char *model, rig_how how)
@@ -212,8 +212,10 @@ static void rope_permutation(void **state)
     assert_true(fabs(wrong - right) > 1e-3 * right);
     const im_arch *a = &pairs.model->arch;
     for (size_t u = 0; u < pairs.model->nunit; u++) {
-        static const struct { im_slot slot; bool kv; } permuted[] = {
-            {IM_SLOT_Q_W, false}, {IM_SLOT_K_W, true}, {IM_SLOT_Q_B, false}, {IM_SLOT_K_B, true}};
+        static const struct {
+            im_slot slot;
+            bool kv;
+        } permuted[] = {{IM_SLOT_Q_W, false}, {IM_SLOT_K_W, true}, {IM_SLOT_Q_B, false}, {IM_SLOT_K_B, true}};
         for (size_t i = 0; i < IM_COUNT_OF(permuted); i++) {
             int32_t p = pairs.model->unit[u].param[permuted[i].slot];
             if (p < 0)
@@ -493,21 +495,34 @@ static void same_bits(void **state)
     free(first);
 }
 
-#define WITH(fn, model) {.name = #fn " " model, .test_func = fn, .initial_state = (void *)(uintptr_t)model}
+#define WITH(fn, model)                                                                   \
+    {                                                                                     \
+        .name = #fn " " model, .test_func = fn, .initial_state = (void *)(uintptr_t)model \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH(one_denominator, "gpt2-tanh"), WITH(one_denominator, "llama-untied"),
-        WITH(nothing_counted, "gpt2-tanh"), WITH(nothing_counted, "llama-untied"),
-        WITH(packed_documents, "gpt2-tanh"), WITH(packed_documents, "llama3-bias"),
-        WITH(rope_permutation, "llama-untied"), WITH(rope_permutation, "llama3-bias"),
-        WITH(tied_import, "gpt2-tanh"), WITH(tied_import, "llama-tied"),
-        WITH(export_round_trip, "gpt2-tanh"), WITH(export_round_trip, "llama-tied"),
-        WITH(export_round_trip, "llama-untied"), WITH(export_round_trip, "llama3-bias"),
-        WITH(bf16_master, "gpt2-tanh"), WITH(bf16_master, "llama3-bias"),
-        WITH(bf16_accumulates_in_fp32, "gpt2-tanh"), WITH(bf16_accumulates_in_fp32, "llama-untied"),
-        WITH(same_bits, "gpt2-tanh"), WITH(same_bits, "llama3-bias"),
+        WITH(one_denominator, "gpt2-tanh"),
+        WITH(one_denominator, "llama-untied"),
+        WITH(nothing_counted, "gpt2-tanh"),
+        WITH(nothing_counted, "llama-untied"),
+        WITH(packed_documents, "gpt2-tanh"),
+        WITH(packed_documents, "llama3-bias"),
+        WITH(rope_permutation, "llama-untied"),
+        WITH(rope_permutation, "llama3-bias"),
+        WITH(tied_import, "gpt2-tanh"),
+        WITH(tied_import, "llama-tied"),
+        WITH(export_round_trip, "gpt2-tanh"),
+        WITH(export_round_trip, "llama-tied"),
+        WITH(export_round_trip, "llama-untied"),
+        WITH(export_round_trip, "llama3-bias"),
+        WITH(bf16_master, "gpt2-tanh"),
+        WITH(bf16_master, "llama3-bias"),
+        WITH(bf16_accumulates_in_fp32, "gpt2-tanh"),
+        WITH(bf16_accumulates_in_fp32, "llama-untied"),
+        WITH(same_bits, "gpt2-tanh"),
+        WITH(same_bits, "llama3-bias"),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

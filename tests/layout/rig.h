@@ -49,12 +49,13 @@ typedef struct rig_rank {
 typedef struct rig_hooks {
     void *arg;
     int first_step;
-    im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e);        /* sets the weights; NULL: rig_init */
+    im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e);         /* sets the weights; NULL: rig_init */
     im_status (*before)(rig_rank *me, im_context *ctx, im_engine *e, int i); /* step i, and after the last (i = steps) */
 } rig_hooks;
 
 /* Sample s of the run: ids by position, some targets not counted; the same whatever the layout. */
-static im_status rig_load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
+static im_status rig_load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                          int32_t *seg)
 {
     const im_plan *p = arg;
     for (int64_t b = 0; b < B; b++)

@@ -54,11 +54,11 @@ typedef struct tensors {
 
 typedef struct job {
     const im_model *model;
-    const char *from;      /* checkpoint to load; NULL: first weights */
-    const char *save;      /* root; NULL: none */
-    int save_before;       /* step */
+    const char *from; /* checkpoint to load; NULL: first weights */
+    const char *save; /* root; NULL: none */
+    int save_before;  /* step */
     bool expect_failure;
-    tensors seen;            /* the state when it is saved (when it is loaded) */
+    tensors seen; /* the state when it is saved (when it is loaded) */
     im_checkpoint_save *saving[RIG_RANKS];
     im_status saved[RIG_RANKS];
     char text[RIG_RANKS][512];
@@ -259,7 +259,8 @@ static void chains(const char *config, const layout *way, int n, im_dtype precis
 static void test_llama(void **state)
 {
     (void)state;
-    static const layout way[] = {{2, 0, 2, 1, 0}, {2, 0, 2, 1, 0}, {1, 0, 3, 1, 3}, {1, 0, 1, 1, 0}, {3, 1, 1, 1, 0}, {2, 1, 2, 2, 1}, {1, 0, 5, 1, 2}, {2, 0, 3, 1, 3}};
+    static const layout way[] = {{2, 0, 2, 1, 0}, {2, 0, 2, 1, 0}, {1, 0, 3, 1, 3}, {1, 0, 1, 1, 0},
+                                 {3, 1, 1, 1, 0}, {2, 1, 2, 2, 1}, {1, 0, 5, 1, 2}, {2, 0, 3, 1, 3}};
     chains(llama, way, IM_COUNT_OF(way), IM_F32);
 }
 
@@ -373,7 +374,7 @@ static int remove_dir(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_tied), cmocka_unit_test(test_fused), cmocka_unit_test(test_bf16),
-                                       cmocka_unit_test(test_write_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_tied), cmocka_unit_test(test_fused),
+                                       cmocka_unit_test(test_bf16), cmocka_unit_test(test_write_fails)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -49,8 +49,8 @@ static int32_t *read_ids(long n)
     return ids;
 }
 
-static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets,
-                      int32_t *pos, int32_t *seg)
+static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
+                      int32_t *seg)
 {
     const asked_row *a = arg;
     (void)first, (void)B, (void)seg;

@@ -197,13 +197,17 @@ static void refuses_hostile_manifests(void **state)
         "{\"format\": 1}",
         "{\"format\": 2, \"step\": 1}",
         "{\"format\": 1, \"step\": -1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1}",
-        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"-1\", \"data_fingerprint\": \"0\", \"isa\": \"\", "
+        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"-1\", \"data_fingerprint\": \"0\", "
+        "\"isa\": \"\", "
         "\"plan_key\": \"\", \"files\": {\"model.safetensors\": {\"size\": 0, \"xxh3\": \"0\"}}}",
-        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", \"isa\": \"\", "
+        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", "
+        "\"isa\": \"\", "
         "\"plan_key\": \"\", \"files\": {\"model.safetensors\": {\"size\": 0, \"xxh3\": \"0\"}, \"../x\": {\"size\": 0, \"xxh3\": \"0\"}}}",
-        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", \"isa\": \"\", "
+        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", "
+        "\"isa\": \"\", "
         "\"plan_key\": \"\", \"files\": {}}",
-        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", \"isa\": \"\", "
+        "{\"format\": 1, \"step\": 1, \"position\": 0, \"tokens\": 0, \"updates\": 0, \"threads\": 1, \"seed\": \"1\", \"data_fingerprint\": \"0\", "
+        "\"isa\": \"\", "
         "\"plan_key\": \"\", \"skipped\": [[0, 9223372036854775807], [1, -1]], \"files\": {\"model.safetensors\": {\"size\": 0, \"xxh3\": \"0\"}}}",
     };
     ok(im_mkdirs(ctx, at("hostile")));
@@ -236,8 +240,13 @@ static void resolves_what_users_give(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_it_wrote), cmocka_unit_test(masters_keep_their_bits),   cmocka_unit_test(others_can_read_it), cmocka_unit_test(keeps_the_newest),
-        cmocka_unit_test(falls_back),          cmocka_unit_test(refuses_hostile_manifests), cmocka_unit_test(resolves_what_users_give),
+        cmocka_unit_test(reads_what_it_wrote),
+        cmocka_unit_test(masters_keep_their_bits),
+        cmocka_unit_test(others_can_read_it),
+        cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(falls_back),
+        cmocka_unit_test(refuses_hostile_manifests),
+        cmocka_unit_test(resolves_what_users_give),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, rig_setup, rig_teardown);
 }

@@ -339,8 +339,15 @@ static void test_self_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order), cmocka_unit_test(test_arenas), cmocka_unit_test(test_failure_is_for_ever), cmocka_unit_test(test_events),
-        cmocka_unit_test(test_unreadable_outside_work), cmocka_unit_test(test_long_queue), cmocka_unit_test(test_sleepers), cmocka_unit_test(test_self), cmocka_unit_test(test_self_refuses),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_arenas),
+        cmocka_unit_test(test_failure_is_for_ever),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_unreadable_outside_work),
+        cmocka_unit_test(test_long_queue),
+        cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_self),
+        cmocka_unit_test(test_self_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

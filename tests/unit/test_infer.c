@@ -353,18 +353,22 @@ static void utf8(void **state)
     UTF8("", "");
     UTF8("abc", "abc");
     UTF8("köy işi: çağ, ğüş, Ω, 語, 🌾!", "köy işi: çağ, ğüş, Ω, 語, 🌾!");
-    UTF8("a\xC3", "a" BAD);                 /* cut at the end */
-    UTF8("a\xF0\x9F\x8C", "a" BAD);         /* one for the whole beginning */
-    UTF8("\xF0\x9F\x8C" "b", BAD "b");      /* and in the middle */
+    UTF8("a\xC3", "a" BAD);         /* cut at the end */
+    UTF8("a\xF0\x9F\x8C", "a" BAD); /* one for the whole beginning */
+    UTF8("\xF0\x9F\x8C"
+         "b",
+         BAD "b"); /* and in the middle */
     UTF8("\xE4\xB8\xE4\xB8\xAD", BAD "\xE4\xB8\xAD");
-    UTF8("\x80\xBF", BAD BAD);              /* continuations alone */
-    UTF8("\xC0\xAF", BAD BAD);              /* overlong */
-    UTF8("\xE0\x80\xAF", BAD BAD BAD);      /* overlong: E0 goes no further than 80 */
-    UTF8("\xED\xA0\x80", BAD BAD BAD);      /* a surrogate */
-    UTF8("\xED\x9F\xBF", "\xED\x9F\xBF");   /* the last before them */
+    UTF8("\x80\xBF", BAD BAD);                    /* continuations alone */
+    UTF8("\xC0\xAF", BAD BAD);                    /* overlong */
+    UTF8("\xE0\x80\xAF", BAD BAD BAD);            /* overlong: E0 goes no further than 80 */
+    UTF8("\xED\xA0\x80", BAD BAD BAD);            /* a surrogate */
+    UTF8("\xED\x9F\xBF", "\xED\x9F\xBF");         /* the last before them */
     UTF8("\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF"); /* U+10FFFF */
     UTF8("\xF4\x90\x80\x80", BAD BAD BAD BAD);
-    UTF8("\xFF\xFE" "c\xC3\xA9", BAD BAD "c\xC3\xA9");
+    UTF8("\xFF\xFE"
+         "c\xC3\xA9",
+         BAD BAD "c\xC3\xA9");
 }
 
 static void stops_case(const char *in, const char *const *stop, size_t n, int want_index, const char *want)
@@ -396,7 +400,7 @@ static void stop_strings(void **state)
     stops_case("xabcabd", two, 2, 1, "xab");          /* the first to end wins */
     stops_case("aaab", longer, 2, 0, "a");
     stops_case("xaxb", longer, 2, 1, "xax");
-    stops_case("--wxyz", nested, 2, 0, "--w");        /* what was held for the longer one is text */
+    stops_case("--wxyz", nested, 2, 0, "--w"); /* what was held for the longer one is text */
     stops_case("end", end, 1, 0, "");
 }
 
@@ -424,19 +428,36 @@ VARIANT(llama, DIR("llama-tied"), IM_KERNELS_FAST, false, IM_F32);
 VARIANT(llama_deferred, DIR("llama-untied"), IM_KERNELS_FAST, true, IM_F32);
 VARIANT(llama_plain_deferred, DIR("llama3-bias"), IM_KERNELS_PLAIN, true, IM_F32);
 VARIANT(llama_bf16, DIR("llama3-bias"), IM_KERNELS_FAST, false, IM_BF16);
-#define CASE(f, v) {#f ": " #v, f, NULL, NULL, (void *)(uintptr_t)&v}
+#define CASE(f, v)                                       \
+    {                                                    \
+#f ": " #v, f, NULL, NULL, (void *)(uintptr_t)&v \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(greedy_is_argmax, gpt2), CASE(greedy_is_argmax, gpt2_plain), CASE(greedy_is_argmax, llama), CASE(greedy_is_argmax, llama_deferred),
-        CASE(greedy_is_argmax, llama_plain_deferred), CASE(greedy_is_argmax, llama_bf16),
-        CASE(pieces_are_one, gpt2), CASE(pieces_are_one, gpt2_plain), CASE(pieces_are_one, llama), CASE(pieces_are_one, llama_deferred),
-        CASE(pieces_are_one, llama_plain_deferred), CASE(pieces_are_one, llama_bf16),
-        CASE(feed_behind_next, gpt2), CASE(feed_behind_next, llama_deferred),
+        CASE(greedy_is_argmax, gpt2),
+        CASE(greedy_is_argmax, gpt2_plain),
+        CASE(greedy_is_argmax, llama),
+        CASE(greedy_is_argmax, llama_deferred),
+        CASE(greedy_is_argmax, llama_plain_deferred),
+        CASE(greedy_is_argmax, llama_bf16),
+        CASE(pieces_are_one, gpt2),
+        CASE(pieces_are_one, gpt2_plain),
+        CASE(pieces_are_one, llama),
+        CASE(pieces_are_one, llama_deferred),
+        CASE(pieces_are_one, llama_plain_deferred),
+        CASE(pieces_are_one, llama_bf16),
+        CASE(feed_behind_next, gpt2),
+        CASE(feed_behind_next, llama_deferred),
         cmocka_unit_test(refused),
-        CASE(sampling, gpt2), CASE(sampling, llama_plain_deferred), CASE(top_k_and_p, gpt2), CASE(top_k_and_p, llama),
-        cmocka_unit_test(utf8), cmocka_unit_test(stop_strings), cmocka_unit_test(stops_hold_little),
+        CASE(sampling, gpt2),
+        CASE(sampling, llama_plain_deferred),
+        CASE(top_k_and_p, gpt2),
+        CASE(top_k_and_p, llama),
+        cmocka_unit_test(utf8),
+        cmocka_unit_test(stop_strings),
+        cmocka_unit_test(stops_hold_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 static im_param normal(const char *name, double std)
 {
-    return (im_param){ .name = name, .ndim = 1, .shape = { 1 }, .init = { .kind = IM_INIT_NORMAL, .std = std } };
+    return (im_param){.name = name, .ndim = 1, .shape = {1}, .init = {.kind = IM_INIT_NORMAL, .std = std}};
 }
 
 static void test_slices_are_parts_of_the_whole(void **state)
@@ -70,8 +70,8 @@ static void test_keyed_by_seed_and_name(void **state)
 static void test_zeros_and_ones(void **state)
 {
     (void)state;
-    im_param p = { .name = "b", .ndim = 1, .shape = { 5 }, .init = { .kind = IM_INIT_ZEROS } };
-    float v[5] = { 9, 9, 9, 9, 9 };
+    im_param p = {.name = "b", .ndim = 1, .shape = {5}, .init = {.kind = IM_INIT_ZEROS}};
+    float v[5] = {9, 9, 9, 9, 9};
     im_param_init(&p, 1, 0, 5, v);
     for (int i = 0; i < 5; i++)
         assert_true(v[i] == 0);
@@ -94,7 +94,7 @@ static void test_standard_normal(void **state)
     assert_non_null(v);
     const im_param p = normal("transformer.wte.weight", 1);
     im_param_init(&p, 7, 0, N, v);
-    double s1 = 0, s2 = 0, s3 = 0, s4 = 0, lag[5] = { 0 };
+    double s1 = 0, s2 = 0, s3 = 0, s4 = 0, lag[5] = {0};
     for (int i = 0; i < N; i++) {
         const double x = v[i];
         assert_true(fabs(x) < 6.7);

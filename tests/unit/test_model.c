@@ -24,7 +24,8 @@ static int teardown(void **state)
     return 0;
 }
 
-#define LLAMA_SIZES "\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":12,\"intermediate_size\":20,\"num_hidden_layers\":2,\"num_attention_heads\":6"
+#define LLAMA_SIZES \
+    "\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":12,\"intermediate_size\":20,\"num_hidden_layers\":2,\"num_attention_heads\":6"
 #define GPT2_SIZES "\"model_type\":\"gpt2\",\"vocab_size\":13,\"n_positions\":16,\"n_embd\":12,\"n_layer\":2,\"n_head\":3"
 
 static im_status parse(const char *text, im_model **m)
@@ -113,7 +114,8 @@ static void check_param(const im_model *m, const char *name, int unit, im_slot s
 static void test_llama_table(void **state)
 {
     (void)state;
-    im_model *m = parsed("{" LLAMA_SIZES ",\"num_key_value_heads\":3,\"head_dim\":4,\"attention_bias\":true,\"mlp_bias\":true,\"rms_norm_eps\":1e-5}");
+    im_model *m =
+        parsed("{" LLAMA_SIZES ",\"num_key_value_heads\":3,\"head_dim\":4,\"attention_bias\":true,\"mlp_bias\":true,\"rms_norm_eps\":1e-5}");
     check_table(m);
     assert_string_equal(m->family, "llama");
     assert_int_equal(m->arch.K, 3);
@@ -137,8 +139,10 @@ static void test_llama_table(void **state)
     check_param(m, "model.norm.weight", 3, IM_SLOT_NORM1_W, 12, 0);
     check_param(m, "lm_head.weight", 3, IM_SLOT_HEAD_W, 11, 12);
     /* what one matmul makes lies behind one another: q k v, and gate up; so do their biases */
-    static const im_slot chains[][3] = { { IM_SLOT_Q_W, IM_SLOT_K_W, IM_SLOT_V_W }, { IM_SLOT_Q_B, IM_SLOT_K_B, IM_SLOT_V_B },
-                                         { IM_SLOT_GATE_W, IM_SLOT_UP_W, IM_SLOT_COUNT }, { IM_SLOT_GATE_B, IM_SLOT_UP_B, IM_SLOT_COUNT } };
+    static const im_slot chains[][3] = {{IM_SLOT_Q_W, IM_SLOT_K_W, IM_SLOT_V_W},
+                                        {IM_SLOT_Q_B, IM_SLOT_K_B, IM_SLOT_V_B},
+                                        {IM_SLOT_GATE_W, IM_SLOT_UP_W, IM_SLOT_COUNT},
+                                        {IM_SLOT_GATE_B, IM_SLOT_UP_B, IM_SLOT_COUNT}};
     for (size_t c = 0; c < IM_COUNT_OF(chains); c++) {
         for (int i = 1; i < 3 && chains[c][i] != IM_SLOT_COUNT; i++) {
             const int32_t p = m->unit[1].param[chains[c][i]];
@@ -208,19 +212,21 @@ static void test_rope_spellings(void **state)
         im_rope_scaling scaling;
         double factor;
     } cases[] = {
-        { "", 10000, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_theta\":1000000.0", 1e6, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_theta\":1000000", 1e6, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_theta\":500000.0,\"rope_scaling\":null", 5e5, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}", 5e5, IM_ROPE_LINEAR, 4 },
-        { ",\"rope_scaling\":{\"rope_type\":\"default\"}", 1e4, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1000000.0}", 1e6, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.5,\"rope_theta\":1000000.0}", 1e6, IM_ROPE_LINEAR, 2.5 },
-        { ",\"rope_theta\":7000,\"rope_parameters\":{\"rope_type\":\"default\"}", 7000, IM_ROPE_PLAIN, 1 },
-        { ",\"rope_theta\":7000,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-          "\"original_max_position_embeddings\":8192}", 7000, IM_ROPE_LLAMA3, 8 },
-        { ",\"rope_parameters\":{\"rope_theta\":7000,\"rope_type\":\"llama3\",\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-          "\"original_max_position_embeddings\":8192}", 7000, IM_ROPE_LLAMA3, 32 },
+        {"", 10000, IM_ROPE_PLAIN, 1},
+        {",\"rope_theta\":1000000.0", 1e6, IM_ROPE_PLAIN, 1},
+        {",\"rope_theta\":1000000", 1e6, IM_ROPE_PLAIN, 1},
+        {",\"rope_theta\":500000.0,\"rope_scaling\":null", 5e5, IM_ROPE_PLAIN, 1},
+        {",\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}", 5e5, IM_ROPE_LINEAR, 4},
+        {",\"rope_scaling\":{\"rope_type\":\"default\"}", 1e4, IM_ROPE_PLAIN, 1},
+        {",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1000000.0}", 1e6, IM_ROPE_PLAIN, 1},
+        {",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.5,\"rope_theta\":1000000.0}", 1e6, IM_ROPE_LINEAR, 2.5},
+        {",\"rope_theta\":7000,\"rope_parameters\":{\"rope_type\":\"default\"}", 7000, IM_ROPE_PLAIN, 1},
+        {",\"rope_theta\":7000,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+         "\"original_max_position_embeddings\":8192}",
+         7000, IM_ROPE_LLAMA3, 8},
+        {",\"rope_parameters\":{\"rope_theta\":7000,\"rope_type\":\"llama3\",\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+         "\"original_max_position_embeddings\":8192}",
+         7000, IM_ROPE_LLAMA3, 32},
     };
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++) {
         char text[1024];
@@ -241,55 +247,61 @@ static void test_refused(void **state)
         im_status code;
         const char *message;
     } cases[] = {
-        { "[1]", IM_ERR_FORMAT, "JSON object" },
-        { "{}", IM_ERR_FORMAT, "model_type" },
-        { "{\"model_type\":\"mamba\"}", IM_ERR_UNSUPPORTED, "model_type \"mamba\" is not implemented; implemented are: gpt2, llama" },
-        { "{" LLAMA_SIZES ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", IM_ERR_UNSUPPORTED, "quantization_config (quant_method \"gptq\")" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", IM_ERR_UNSUPPORTED, "rope_scaling.type is \"yarn\"" },
-        { "{" LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"rope_theta\":1e4}}", IM_ERR_UNSUPPORTED, "rope_parameters.rope_type is \"dynamic\"" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", IM_ERR_FORMAT, "rope_scaling.factor is missing" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", IM_ERR_FORMAT, "rope_scaling.factor is 0: it must be a number from 1" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":7}", IM_ERR_FORMAT, "rope_scaling must be an object" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", IM_ERR_FORMAT, "rope_scaling.low_freq_factor is missing" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
-          "\"original_max_position_embeddings\":8}}", IM_ERR_FORMAT, "must be below high_freq_factor" },
-        { "{" LLAMA_SIZES ",\"rope_theta\":10000,\"rope_parameters\":{\"rope_theta\":1000000}}", IM_ERR_FORMAT, "must be equal" },
-        { "{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4}}", IM_ERR_FORMAT,
-          "say different things" },
-        { "{" LLAMA_SIZES ",\"rope_theta\":-1}", IM_ERR_FORMAT, "rope_theta is -1" },
-        { "{" LLAMA_SIZES ",\"partial_rotary_factor\":0.5}", IM_ERR_UNSUPPORTED, "partial_rotary_factor" },
-        { "{" LLAMA_SIZES ",\"hidden_act\":\"relu6\"}", IM_ERR_UNSUPPORTED, "hidden_act is \"relu6\"" },
-        { "{" LLAMA_SIZES ",\"hidden_act\":3}", IM_ERR_FORMAT, "hidden_act" },
-        { "{" LLAMA_SIZES ",\"num_key_value_heads\":4}", IM_ERR_FORMAT, "num_attention_heads 6 is not a multiple of num_key_value_heads 4" },
-        { "{" LLAMA_SIZES ",\"num_key_value_heads\":0}", IM_ERR_FORMAT, "num_key_value_heads is 0: it must be a whole number from 1 to 6" },
-        { "{" LLAMA_SIZES ",\"num_key_value_heads\":12}", IM_ERR_FORMAT, "num_key_value_heads is 12" },
-        { "{" LLAMA_SIZES ",\"head_dim\":3}", IM_ERR_FORMAT, "head_dim is 3" },
-        { "{" LLAMA_SIZES ",\"tie_word_embeddings\":\"yes\"}", IM_ERR_FORMAT, "tie_word_embeddings is \"yes\": it must be true or false" },
-        { "{" LLAMA_SIZES ",\"attention_bias\":1}", IM_ERR_FORMAT, "attention_bias is 1" },
-        { "{" LLAMA_SIZES ",\"rms_norm_eps\":0}", IM_ERR_FORMAT, "rms_norm_eps is 0" },
-        { "{" LLAMA_SIZES ",\"attention_dropout\":1.5}", IM_ERR_FORMAT, "attention_dropout is 1.5" },
-        { "{" LLAMA_SIZES ",\"initializer_range\":-0.02}", IM_ERR_FORMAT, "initializer_range is -0.02" },
-        { "{" LLAMA_SIZES ",\"max_position_embeddings\":-5}", IM_ERR_FORMAT, "max_position_embeddings is -5: it must be a whole number from 1" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":12,\"num_hidden_layers\":2,\"num_attention_heads\":6}", IM_ERR_FORMAT,
-          "intermediate_size is missing" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":13,\"intermediate_size\":20,\"num_hidden_layers\":2,\"num_attention_heads\":6}",
-          IM_ERR_FORMAT, "hidden_size 13 is not a multiple of num_attention_heads 6" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":1e18,\"hidden_size\":12}", IM_ERR_FORMAT, "vocab_size is 1e+18" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":1000000000000000000}", IM_ERR_FORMAT, "vocab_size is 1000000000000000000: it must be a whole number from 1 to 268435456" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":-1}", IM_ERR_FORMAT, "vocab_size is -1" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":10.5}", IM_ERR_FORMAT, "vocab_size is 10.5" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":\"11\"}", IM_ERR_FORMAT, "vocab_size is \"11\"" },
-        { "{\"model_type\":\"llama\",\"vocab_size\":268435456,\"hidden_size\":16777216,\"intermediate_size\":67108864,\"num_hidden_layers\":4000,"
-          "\"num_attention_heads\":8}", IM_ERR_FORMAT, "more than 2^56 parameters" },
-        { "{" GPT2_SIZES ",\"scale_attn_by_inverse_layer_idx\":true}", IM_ERR_UNSUPPORTED, "scale_attn_by_inverse_layer_idx" },
-        { "{" GPT2_SIZES ",\"reorder_and_upcast_attn\":true}", IM_ERR_UNSUPPORTED, "reorder_and_upcast_attn" },
-        { "{" GPT2_SIZES ",\"add_cross_attention\":true}", IM_ERR_UNSUPPORTED, "add_cross_attention" },
-        { "{" GPT2_SIZES ",\"activation_function\":\"quick_gelu\"}", IM_ERR_UNSUPPORTED, "quick_gelu" },
-        { "{" GPT2_SIZES ",\"resid_pdrop\":-1}", IM_ERR_FORMAT, "resid_pdrop is -1" },
-        { "{" GPT2_SIZES ",\"n_inner\":0}", IM_ERR_FORMAT, "n_inner is 0" },
-        { "{\"model_type\":\"gpt2\",\"vocab_size\":13,\"n_positions\":16,\"n_embd\":10,\"n_layer\":2,\"n_head\":3}", IM_ERR_FORMAT,
-          "n_embd 10 is not a multiple of n_head 3" },
-        { "{\"model_type\":\"gpt2\",\"vocab_size\":13,\"n_positions\":16,\"n_embd\":12,\"n_layer\":100000,\"n_head\":3}", IM_ERR_FORMAT, "n_layer is 100000" },
+        {"[1]", IM_ERR_FORMAT, "JSON object"},
+        {"{}", IM_ERR_FORMAT, "model_type"},
+        {"{\"model_type\":\"mamba\"}", IM_ERR_UNSUPPORTED, "model_type \"mamba\" is not implemented; implemented are: gpt2, llama"},
+        {"{" LLAMA_SIZES ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", IM_ERR_UNSUPPORTED, "quantization_config (quant_method \"gptq\")"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", IM_ERR_UNSUPPORTED, "rope_scaling.type is \"yarn\""},
+        {"{" LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"rope_theta\":1e4}}", IM_ERR_UNSUPPORTED,
+         "rope_parameters.rope_type is \"dynamic\""},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", IM_ERR_FORMAT, "rope_scaling.factor is missing"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", IM_ERR_FORMAT,
+         "rope_scaling.factor is 0: it must be a number from 1"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":7}", IM_ERR_FORMAT, "rope_scaling must be an object"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", IM_ERR_FORMAT, "rope_scaling.low_freq_factor is missing"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":8}}",
+         IM_ERR_FORMAT, "must be below high_freq_factor"},
+        {"{" LLAMA_SIZES ",\"rope_theta\":10000,\"rope_parameters\":{\"rope_theta\":1000000}}", IM_ERR_FORMAT, "must be equal"},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4}}",
+         IM_ERR_FORMAT, "say different things"},
+        {"{" LLAMA_SIZES ",\"rope_theta\":-1}", IM_ERR_FORMAT, "rope_theta is -1"},
+        {"{" LLAMA_SIZES ",\"partial_rotary_factor\":0.5}", IM_ERR_UNSUPPORTED, "partial_rotary_factor"},
+        {"{" LLAMA_SIZES ",\"hidden_act\":\"relu6\"}", IM_ERR_UNSUPPORTED, "hidden_act is \"relu6\""},
+        {"{" LLAMA_SIZES ",\"hidden_act\":3}", IM_ERR_FORMAT, "hidden_act"},
+        {"{" LLAMA_SIZES ",\"num_key_value_heads\":4}", IM_ERR_FORMAT, "num_attention_heads 6 is not a multiple of num_key_value_heads 4"},
+        {"{" LLAMA_SIZES ",\"num_key_value_heads\":0}", IM_ERR_FORMAT, "num_key_value_heads is 0: it must be a whole number from 1 to 6"},
+        {"{" LLAMA_SIZES ",\"num_key_value_heads\":12}", IM_ERR_FORMAT, "num_key_value_heads is 12"},
+        {"{" LLAMA_SIZES ",\"head_dim\":3}", IM_ERR_FORMAT, "head_dim is 3"},
+        {"{" LLAMA_SIZES ",\"tie_word_embeddings\":\"yes\"}", IM_ERR_FORMAT, "tie_word_embeddings is \"yes\": it must be true or false"},
+        {"{" LLAMA_SIZES ",\"attention_bias\":1}", IM_ERR_FORMAT, "attention_bias is 1"},
+        {"{" LLAMA_SIZES ",\"rms_norm_eps\":0}", IM_ERR_FORMAT, "rms_norm_eps is 0"},
+        {"{" LLAMA_SIZES ",\"attention_dropout\":1.5}", IM_ERR_FORMAT, "attention_dropout is 1.5"},
+        {"{" LLAMA_SIZES ",\"initializer_range\":-0.02}", IM_ERR_FORMAT, "initializer_range is -0.02"},
+        {"{" LLAMA_SIZES ",\"max_position_embeddings\":-5}", IM_ERR_FORMAT, "max_position_embeddings is -5: it must be a whole number from 1"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":12,\"num_hidden_layers\":2,\"num_attention_heads\":6}", IM_ERR_FORMAT,
+         "intermediate_size is missing"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":11,\"hidden_size\":13,\"intermediate_size\":20,\"num_hidden_layers\":2,\"num_attention_heads\":6}",
+         IM_ERR_FORMAT, "hidden_size 13 is not a multiple of num_attention_heads 6"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":1e18,\"hidden_size\":12}", IM_ERR_FORMAT, "vocab_size is 1e+18"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":1000000000000000000}", IM_ERR_FORMAT,
+         "vocab_size is 1000000000000000000: it must be a whole number from 1 to 268435456"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":-1}", IM_ERR_FORMAT, "vocab_size is -1"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":10.5}", IM_ERR_FORMAT, "vocab_size is 10.5"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":\"11\"}", IM_ERR_FORMAT, "vocab_size is \"11\""},
+        {"{\"model_type\":\"llama\",\"vocab_size\":268435456,\"hidden_size\":16777216,\"intermediate_size\":67108864,\"num_hidden_layers\":4000,"
+         "\"num_attention_heads\":8}",
+         IM_ERR_FORMAT, "more than 2^56 parameters"},
+        {"{" GPT2_SIZES ",\"scale_attn_by_inverse_layer_idx\":true}", IM_ERR_UNSUPPORTED, "scale_attn_by_inverse_layer_idx"},
+        {"{" GPT2_SIZES ",\"reorder_and_upcast_attn\":true}", IM_ERR_UNSUPPORTED, "reorder_and_upcast_attn"},
+        {"{" GPT2_SIZES ",\"add_cross_attention\":true}", IM_ERR_UNSUPPORTED, "add_cross_attention"},
+        {"{" GPT2_SIZES ",\"activation_function\":\"quick_gelu\"}", IM_ERR_UNSUPPORTED, "quick_gelu"},
+        {"{" GPT2_SIZES ",\"resid_pdrop\":-1}", IM_ERR_FORMAT, "resid_pdrop is -1"},
+        {"{" GPT2_SIZES ",\"n_inner\":0}", IM_ERR_FORMAT, "n_inner is 0"},
+        {"{\"model_type\":\"gpt2\",\"vocab_size\":13,\"n_positions\":16,\"n_embd\":10,\"n_layer\":2,\"n_head\":3}", IM_ERR_FORMAT,
+         "n_embd 10 is not a multiple of n_head 3"},
+        {"{\"model_type\":\"gpt2\",\"vocab_size\":13,\"n_positions\":16,\"n_embd\":12,\"n_layer\":100000,\"n_head\":3}", IM_ERR_FORMAT,
+         "n_layer is 100000"},
     };
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++)
         expect_refused(cases[i].text, cases[i].code, cases[i].message);
@@ -310,7 +322,7 @@ static void check_same_arch(const im_arch *a, const im_arch *b)
 static void check_round_trip(const char *text, const char *const *keys, size_t nkeys)
 {
     im_model *m = parsed(text), *again;
-    im_str out = { 0 };
+    im_str out = {0};
     assert_int_equal(im_model_config_text(ctx, m, IM_BF16, &out), IM_OK);
     again = parsed(im_str_text(&out));
     check_same_arch(&m->arch, &again->arch);
@@ -328,18 +340,27 @@ static void check_round_trip(const char *text, const char *const *keys, size_t n
 static void test_config_text(void **state)
 {
     (void)state;
-    static const char *const llama_keys[] = { "\"rope_theta\": 1000000.0", "\"rope_parameters\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}",
-                                              "\"rope_scaling\": null", "\"tie_word_embeddings\": true", "\"head_dim\": 8", "\"rms_norm_eps\": 1e-05",
-                                              "\"intermediate_size\": 20", "\"torch_dtype\": \"bfloat16\"", "\"dtype\": \"bfloat16\"",
-                                              "\"architectures\": [\"LlamaForCausalLM\"]", "\"my_key\": [1, {\"a\": \"b\\n\"}]" };
+    static const char *const llama_keys[] = {"\"rope_theta\": 1000000.0",
+                                             "\"rope_parameters\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}",
+                                             "\"rope_scaling\": null",
+                                             "\"tie_word_embeddings\": true",
+                                             "\"head_dim\": 8",
+                                             "\"rms_norm_eps\": 1e-05",
+                                             "\"intermediate_size\": 20",
+                                             "\"torch_dtype\": \"bfloat16\"",
+                                             "\"dtype\": \"bfloat16\"",
+                                             "\"architectures\": [\"LlamaForCausalLM\"]",
+                                             "\"my_key\": [1, {\"a\": \"b\\n\"}]"};
     check_round_trip("{" LLAMA_SIZES ",\"head_dim\":8,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"torch_dtype\":\"float32\","
                      "\"rope_parameters\":{\"rope_theta\":1000000.0,\"rope_type\":\"default\"},\"imece_note\":\"x\",\"my_key\":[1,{\"a\":\"b\\n\"}]}",
                      llama_keys, IM_COUNT_OF(llama_keys));
-    static const char *const llama3_keys[] = { "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
-                                               "\"original_max_position_embeddings\": 8192}" };
+    static const char *const llama3_keys[] = {
+        "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+        "\"original_max_position_embeddings\": 8192}"};
     check_round_trip("{" LLAMA_SIZES ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
-                     "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}", llama3_keys, IM_COUNT_OF(llama3_keys));
-    static const char *const gpt2_keys[] = { "\"tie_word_embeddings\": true", "\"architectures\": [\"GPT2LMHeadModel\"]", "\"n_inner\": null" };
+                     "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}",
+                     llama3_keys, IM_COUNT_OF(llama3_keys));
+    static const char *const gpt2_keys[] = {"\"tie_word_embeddings\": true", "\"architectures\": [\"GPT2LMHeadModel\"]", "\"n_inner\": null"};
     check_round_trip("{" GPT2_SIZES ",\"n_inner\":null,\"layer_norm_epsilon\":1e-6}", gpt2_keys, IM_COUNT_OF(gpt2_keys));
 }
 
@@ -350,9 +371,21 @@ static void test_rope_table(void **state)
     (void)state;
     /* Transformers' _compute_llama3_parameters in fp64: theta 500000, 16 dims, factor 8, low 1, high 4, original 64 positions:
      * pairs 0 to 2 short waves (as they are), some between, the rest long (divided by 8) */
-    im_arch a = { .rope_dims = 16, .rope_theta = 500000, .rope_scaling = IM_ROPE_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,
-                  .rope_original_positions = 64 };
-    static const double expected[8] = { 1.0, 0.0794030091792082, 0.004700753866357992, 0.0009115830921521386, 0.00017677669529663688, 3.428102195952591e-05, 6.647869871181236e-06, 1.2891731721515574e-06 };
+    im_arch a = {.rope_dims = 16,
+                 .rope_theta = 500000,
+                 .rope_scaling = IM_ROPE_LLAMA3,
+                 .rope_factor = 8,
+                 .rope_low_freq = 1,
+                 .rope_high_freq = 4,
+                 .rope_original_positions = 64};
+    static const double expected[8] = {1.0,
+                                       0.0794030091792082,
+                                       0.004700753866357992,
+                                       0.0009115830921521386,
+                                       0.00017677669529663688,
+                                       3.428102195952591e-05,
+                                       6.647869871181236e-06,
+                                       1.2891731721515574e-06};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(im_rope_frequency(&a, i) / expected[i] - 1) < 1e-12);
     float table[3 * 16];
@@ -379,11 +412,11 @@ static void test_named_shapes(void **state)
         const char *name;
         int64_t params;
     } known[] = {
-        { "gpt2", 124439808 },          { "gpt2-medium", 354823168 },   { "gpt2-large", 774030080 },     { "gpt2-xl", 1557611200 },
-        { "smollm2-135m", 134515008 },  { "smollm2-360m", 361821120 },  { "smollm2-1.7b", 1711376384 },  { "tinyllama-1.1b", 1100048384 },
-        { "llama2-7b", 6738415616 },    { "llama2-13b", 13015864320 },  { "llama2-70b", 68976648192 },   { "llama3-8b", 8030261248 },
-        { "llama3-70b", 70553706496 },  { "llama3.1-8b", 8030261248 },  { "llama3.1-405b", 405853388800 }, { "llama3.2-1b", 1235814400 },
-        { "llama3.2-3b", 3212749824 },  { "llama-15m", 15191712 },
+        {"gpt2", 124439808},         {"gpt2-medium", 354823168},  {"gpt2-large", 774030080},       {"gpt2-xl", 1557611200},
+        {"smollm2-135m", 134515008}, {"smollm2-360m", 361821120}, {"smollm2-1.7b", 1711376384},    {"tinyllama-1.1b", 1100048384},
+        {"llama2-7b", 6738415616},   {"llama2-13b", 13015864320}, {"llama2-70b", 68976648192},     {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496}, {"llama3.1-8b", 8030261248}, {"llama3.1-405b", 405853388800}, {"llama3.2-1b", 1235814400},
+        {"llama3.2-3b", 3212749824}, {"llama-15m", 15191712},
     };
     for (size_t i = 0; i < IM_COUNT_OF(known); i++) {
         im_model *m = NULL;
@@ -400,10 +433,10 @@ static void test_named_shapes(void **state)
         double billions, within;
         bool planning_only;
     } rounded[] = {
-        { "gpt3-175b", 174.6, 0.05, false },     { "megatron-1.7b", 1.7, 0.05, false }, { "megatron-39b", 39.1, 0.05, false },
-        { "megatron-145b", 145.6, 0.05, false }, { "megatron-530b", 529.6, 0.05, false }, { "megatron-1t", 1008.0, 0.05, false },
-        { "megatron-22b", 22.0, 0.2, false },    { "palm-8b", 8.63, 0.005, true },      { "palm-62b", 62.50, 0.005, true },
-        { "palm-540b", 540.35, 0.02, true },     { "bloom-176b", 176.25, 0.035, true },
+        {"gpt3-175b", 174.6, 0.05, false},     {"megatron-1.7b", 1.7, 0.05, false},   {"megatron-39b", 39.1, 0.05, false},
+        {"megatron-145b", 145.6, 0.05, false}, {"megatron-530b", 529.6, 0.05, false}, {"megatron-1t", 1008.0, 0.05, false},
+        {"megatron-22b", 22.0, 0.2, false},    {"palm-8b", 8.63, 0.005, true},        {"palm-62b", 62.50, 0.005, true},
+        {"palm-540b", 540.35, 0.02, true},     {"bloom-176b", 176.25, 0.035, true},
     };
     for (size_t i = 0; i < IM_COUNT_OF(rounded); i++) {
         im_model *m = NULL;

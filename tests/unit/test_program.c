@@ -49,7 +49,8 @@ static im_status make(world *w, int r, const im_step *steps, uint32_t n, im_prog
     return s;
 }
 
-static void open_layout(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
+static void open_layout(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule,
+                        int64_t mbs, int64_t batch)
 {
     *w = (world){.spec = {.mode = IM_PROGRAM_TRAIN}};
     assert_int_equal(im_context_create(&w->ctx), IM_OK);
@@ -101,7 +102,8 @@ static void close_world(world *w)
 static void expect_good(world *w)
 {
     if (check(w) != IM_OK)
-        fail_msg("tp %d sp %d dp %d pp %d zero %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero, im_error_text(w->ctx));
+        fail_msg("tp %d sp %d dp %d pp %d zero %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero,
+                 im_error_text(w->ctx));
 }
 
 /* ---- the check accepts what is right ------------------------------------------------ */
@@ -375,7 +377,8 @@ static void test_links_and_addresses(void **state)
     }
     for (uint32_t i = 0; i < p->nbound; i++)
         for (int o = 0; o < p->bound[i].op->args.n; o++) {
-            if (p->bound[i].buf[o].arena != IM_CLASS_ACTIVATIONS || p->bound[i].hi[o] == p->bound[i].lo[o] || p->bound[i].op->use[o].access != IM_READ)
+            if (p->bound[i].buf[o].arena != IM_CLASS_ACTIVATIONS || p->bound[i].hi[o] == p->bound[i].lo[o] ||
+                p->bound[i].op->use[o].access != IM_READ)
                 continue;
             size_t behind = (p->bound[i].hi[o] + 63) / 64 * 64; /* at least one byte of another value, or of none */
             p->bound[i].buf[o].offset += behind;
@@ -490,9 +493,19 @@ static void test_shards_cover(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts), cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_mutate_tensor_parallel), cmocka_unit_test(test_missing_sum), cmocka_unit_test(test_refused), cmocka_unit_test(test_eval_and_infer), cmocka_unit_test(test_mutate_trainer),
-        cmocka_unit_test(test_mutate_1f1b), cmocka_unit_test(test_mutate_zero), cmocka_unit_test(test_mutate_eval_and_infer),
-        cmocka_unit_test(test_links_and_addresses), cmocka_unit_test(test_stages), cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_tensor_parallel),
+        cmocka_unit_test(test_mutate_tensor_parallel),
+        cmocka_unit_test(test_missing_sum),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_eval_and_infer),
+        cmocka_unit_test(test_mutate_trainer),
+        cmocka_unit_test(test_mutate_1f1b),
+        cmocka_unit_test(test_mutate_zero),
+        cmocka_unit_test(test_mutate_eval_and_infer),
+        cmocka_unit_test(test_links_and_addresses),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_shards_cover),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

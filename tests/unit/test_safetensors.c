@@ -91,7 +91,9 @@ static void expect_refused(const unsigned char *data, size_t len, const char *me
 }
 
 #define T1(dtype, shape, a, b) "{\"w\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #a "," #b "]}}"
-#define TWO(a0, a1, b0, b1, rest) "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #a0 "," #a1 "]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #b0 "," #b1 "]}" rest "}"
+#define TWO(a0, a1, b0, b1, rest)                                                                                                             \
+    "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #a0 "," #a1 "]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" #b0 \
+    "," #b1 "]}" rest "}"
 
 static void test_bad_headers(void **state)
 {
@@ -102,47 +104,48 @@ static void test_bad_headers(void **state)
         size_t data;
         const char *message;
     } cases[] = {
-        { 132095296, "{}", 0, "a header of 132095296 bytes: the format allows 100000000" },
-        { UINT64_MAX, "{}", 0, "a header of 18446744073709551615 bytes" },
-        { UINT64_MAX - 7, "{}", 0, "a header of 18446744073709551608 bytes" },
-        { (uint64_t)1 << 63, "{}", 0, "a header of 9223372036854775808 bytes" },
-        { 1000, "{}", 0, "a header of 1000 bytes, but the file ends after 2: it is truncated" },
-        { 1, "{}", 0, "the header must be JSON that begins with {" },
-        { 0, " {}", 0, "begins with {" },
-        { 0, "[1]", 0, "begins with {" },
-        { 0, "{\"a\":", 0, "(header)" },
-        { 0, "{} x", 0, "(header)" },
-        { 0, "{\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "uplicate" },
-        { 0, "{\"w\":3}", 0, "tensor w: an object with dtype, shape and data_offsets" },
-        { 0, "{\"w\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor w: dtype must be a string" },
-        { 0, "{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor w: shape must be an array" },
-        { 0, "{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor w: data_offsets must be [begin, end]" },
-        { 0, T1("F32", "[-1]", 0, 4), 4, "shape[0] must be a whole number" },
-        { 0, T1("F32", "[1.5]", 0, 4), 4, "shape[0] must be a whole number" },
-        { 0, T1("F32", "[1,\"2\"]", 0, 4), 4, "shape[1] must be a whole number" },
-        { 0, T1("F32", "[18446744073709551617]", 0, 4), 4, "shape[0] must be a whole number" },
-        { 0, T1("F32", "[4294967296,4294967296]", 0, 0), 0, "the product of the shape is beyond 2^63" },
-        { 0, T1("F32", "[4611686018427387904]", 0, 0), 0, "needs" },
-        { 0, T1("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4), 4, "9 dimensions" },
-        { 0, T1("F32", "[2]", 0, 4), 4, "F32 [2] needs 8 bytes, but data_offsets [0, 4] hold 4" },
-        { 0, T1("BF16", "[2, 3]", 0, 24), 24, "BF16 [2, 3] needs 12 bytes" },
-        { 0, T1("F4", "[3]", 0, 2), 2, "F4 [3] needs 1.5 bytes" },
-        { 0, T1("F32", "[1]", 4, 0), 4, "data_offsets begin at 4, after their end 0" },
-        { 0, T1("F32", "[1]", -4, 0), 4, "data_offsets must be" },
-        { 0, T1("F32", "[1]", 0, 4.0), 4, "data_offsets must be" },
-        { 0, T1("F32", "[1]", 0, 9223372036854775808), 4, "data_offsets must be" },
-        { 0, T1("F32", "[1]", 9223372036854775804, 9223372036854775807), 4, "the file holds 4 bytes of data: it is truncated" },
-        { 0, T1("F32", "[2]", 0, 8), 7, "tensor w ends at byte 8 of the data, but the file holds 7 bytes" },
-        { 0, T1("F32", "[1]", 0, 4), 5, "1 bytes after the last tensor" },
-        { 0, T1("F32", "[1]", 4, 8), 8, "a hole of 4 bytes before tensor w" },
-        { 0, TWO(0, 4, 2, 6, ""), 6, "tensors a and b overlap: one ends at byte 4 of the data, the other begins at 2" },
-        { 0, TWO(0, 4, 0, 4, ""), 4, "overlap" },
-        { 0, TWO(4, 8, 0, 4, ""), 9, "1 bytes after the last tensor (from byte" },
-        { 0, TWO(0, 4, 6, 10, ""), 10, "a hole of 2 bytes before tensor b: it must begin at byte 4 of the data, where a ends" },
-        { 0, "{}", 3, "3 bytes after the last tensor" },
-        { 0, "{\"__metadata__\":[]}", 0, "__metadata__ must be an object of strings" },
-        { 0, "{\"__metadata__\":{\"a\":1}}", 0, "__metadata__.a must be a string" },
-        { 0, "{\"a\\n\\u001bb\":3}", 0, "tensor a??b:" },
+        {132095296, "{}", 0, "a header of 132095296 bytes: the format allows 100000000"},
+        {UINT64_MAX, "{}", 0, "a header of 18446744073709551615 bytes"},
+        {UINT64_MAX - 7, "{}", 0, "a header of 18446744073709551608 bytes"},
+        {(uint64_t)1 << 63, "{}", 0, "a header of 9223372036854775808 bytes"},
+        {1000, "{}", 0, "a header of 1000 bytes, but the file ends after 2: it is truncated"},
+        {1, "{}", 0, "the header must be JSON that begins with {"},
+        {0, " {}", 0, "begins with {"},
+        {0, "[1]", 0, "begins with {"},
+        {0, "{\"a\":", 0, "(header)"},
+        {0, "{} x", 0, "(header)"},
+        {0, "{\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0,
+         "uplicate"},
+        {0, "{\"w\":3}", 0, "tensor w: an object with dtype, shape and data_offsets"},
+        {0, "{\"w\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor w: dtype must be a string"},
+        {0, "{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor w: shape must be an array"},
+        {0, "{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor w: data_offsets must be [begin, end]"},
+        {0, T1("F32", "[-1]", 0, 4), 4, "shape[0] must be a whole number"},
+        {0, T1("F32", "[1.5]", 0, 4), 4, "shape[0] must be a whole number"},
+        {0, T1("F32", "[1,\"2\"]", 0, 4), 4, "shape[1] must be a whole number"},
+        {0, T1("F32", "[18446744073709551617]", 0, 4), 4, "shape[0] must be a whole number"},
+        {0, T1("F32", "[4294967296,4294967296]", 0, 0), 0, "the product of the shape is beyond 2^63"},
+        {0, T1("F32", "[4611686018427387904]", 0, 0), 0, "needs"},
+        {0, T1("F32", "[1,1,1,1,1,1,1,1,1]", 0, 4), 4, "9 dimensions"},
+        {0, T1("F32", "[2]", 0, 4), 4, "F32 [2] needs 8 bytes, but data_offsets [0, 4] hold 4"},
+        {0, T1("BF16", "[2, 3]", 0, 24), 24, "BF16 [2, 3] needs 12 bytes"},
+        {0, T1("F4", "[3]", 0, 2), 2, "F4 [3] needs 1.5 bytes"},
+        {0, T1("F32", "[1]", 4, 0), 4, "data_offsets begin at 4, after their end 0"},
+        {0, T1("F32", "[1]", -4, 0), 4, "data_offsets must be"},
+        {0, T1("F32", "[1]", 0, 4.0), 4, "data_offsets must be"},
+        {0, T1("F32", "[1]", 0, 9223372036854775808), 4, "data_offsets must be"},
+        {0, T1("F32", "[1]", 9223372036854775804, 9223372036854775807), 4, "the file holds 4 bytes of data: it is truncated"},
+        {0, T1("F32", "[2]", 0, 8), 7, "tensor w ends at byte 8 of the data, but the file holds 7 bytes"},
+        {0, T1("F32", "[1]", 0, 4), 5, "1 bytes after the last tensor"},
+        {0, T1("F32", "[1]", 4, 8), 8, "a hole of 4 bytes before tensor w"},
+        {0, TWO(0, 4, 2, 6, ""), 6, "tensors a and b overlap: one ends at byte 4 of the data, the other begins at 2"},
+        {0, TWO(0, 4, 0, 4, ""), 4, "overlap"},
+        {0, TWO(4, 8, 0, 4, ""), 9, "1 bytes after the last tensor (from byte"},
+        {0, TWO(0, 4, 6, 10, ""), 10, "a hole of 2 bytes before tensor b: it must begin at byte 4 of the data, where a ends"},
+        {0, "{}", 3, "3 bytes after the last tensor"},
+        {0, "{\"__metadata__\":[]}", 0, "__metadata__ must be an object of strings"},
+        {0, "{\"__metadata__\":{\"a\":1}}", 0, "__metadata__.a must be a string"},
+        {0, "{\"a\\n\\u001bb\":3}", 0, "tensor a??b:"},
     };
     static unsigned char data[1024];
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++)
@@ -150,7 +153,7 @@ static void test_bad_headers(void **state)
     for (size_t len = 0; len < 8; len++)
         expect_refused(data, len, "begins with the 8 bytes of its header's length");
     /* B43: the first 8 bytes of the reported file */
-    static const unsigned char reported[16] = { 0x40, 0x9D, 0xDF, 0x07 };
+    static const unsigned char reported[16] = {0x40, 0x9D, 0xDF, 0x07};
     expect_refused(reported, sizeof reported, "a header of 132095296 bytes");
 }
 
@@ -188,7 +191,7 @@ static void test_every_prefix_and_every_byte(void **state)
         const unsigned char keep = data[i];
         for (int v = 0; v < 256; v += 5) {
             data[i] = (unsigned char)v;
-            f = (im_st_file){ 0 };
+            f = (im_st_file){0};
             const im_status status = parse(data, len, &f, &a);
             for (size_t t = 0; t < f.n; t++)
                 assert_true(f.tensor[t].offset <= len && f.tensor[t].nbytes <= len - f.tensor[t].offset);
@@ -207,16 +210,16 @@ static void test_odd_but_right(void **state)
         const char *header;
         size_t data, tensors;
     } cases[] = {
-        { "{}", 0, 0 },
-        { "{}      ", 0, 0 },
-        { "{\"__metadata__\":{\"format\":\"pt\"}}", 0, 0 },
-        { "{\"__metadata__\":{}}", 0, 0 },
-        { T1("F32", "[]", 0, 4), 4, 1 },
-        { "{\"e\":{\"dtype\":\"F32\",\"shape\":[0, 9223372036854775807, 9223372036854775807],\"data_offsets\":[0,0]}}", 0, 1 },
-        { TWO(4, 8, 0, 4, ""), 8, 2 },
-        { TWO(0, 4, 4, 8, ",\"c\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}"), 8, 3 },
-        { T1("F8_E4M3", "[3]", 0, 3), 3, 1 },
-        { T1("X9", "[3]", 0, 5), 5, 1 },
+        {"{}", 0, 0},
+        {"{}      ", 0, 0},
+        {"{\"__metadata__\":{\"format\":\"pt\"}}", 0, 0},
+        {"{\"__metadata__\":{}}", 0, 0},
+        {T1("F32", "[]", 0, 4), 4, 1},
+        {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0, 9223372036854775807, 9223372036854775807],\"data_offsets\":[0,0]}}", 0, 1},
+        {TWO(4, 8, 0, 4, ""), 8, 2},
+        {TWO(0, 4, 4, 8, ",\"c\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}"), 8, 3},
+        {T1("F8_E4M3", "[3]", 0, 3), 3, 1},
+        {T1("X9", "[3]", 0, 5), 5, 1},
     };
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++) {
         im_st_file f;
@@ -233,8 +236,8 @@ static void test_odd_but_right(void **state)
 
 static void write_file(const char *name, im_st_plan *t, size_t n, const void *const *values)
 {
-    static const char *const metadata[] = { "format", "pt", "x\n", "\"y\"", NULL };
-    im_str header = { 0 };
+    static const char *const metadata[] = {"format", "pt", "x\n", "\"y\"", NULL};
+    im_str header = {0};
     uint64_t size;
     assert_int_equal(im_st_layout(ctx, t, n, metadata, &header, &size), IM_OK);
     unsigned char *all = calloc(1, size);
@@ -250,19 +253,22 @@ static void write_file(const char *name, im_st_plan *t, size_t n, const void *co
 static void test_write_and_read(void **state)
 {
     (void)state;
-    const uint8_t u8[3] = { 1, 2, 3 };
-    const float f32[6] = { 0, -1, 2.5f, 1e-30f, INFINITY, 7 };
-    const uint16_t bf16[2] = { 0x3f80, 0xc040 };
-    const uint16_t f16[8] = { 0x3c00, 0x0001, 0x8001, 0x7bff, 0x7c00, 0xfc00, 0x0400, 0x8000 };
-    const double f64[1] = { 0.1 };
-    const int64_t i64[1] = { -5 };
+    const uint8_t u8[3] = {1, 2, 3};
+    const float f32[6] = {0, -1, 2.5f, 1e-30f, INFINITY, 7};
+    const uint16_t bf16[2] = {0x3f80, 0xc040};
+    const uint16_t f16[8] = {0x3c00, 0x0001, 0x8001, 0x7bff, 0x7c00, 0xfc00, 0x0400, 0x8000};
+    const double f64[1] = {0.1};
+    const int64_t i64[1] = {-5};
     im_st_plan t[] = {
-        { .name = "u", .dtype = IM_U8, .ndim = 1, .shape = { 3 } },         { .name = "a.f32", .dtype = IM_F32, .ndim = 2, .shape = { 2, 3 } },
-        { .name = "b\"q\"", .dtype = IM_BF16, .ndim = 1, .shape = { 2 } }, { .name = "h", .dtype = IM_F16, .ndim = 1, .shape = { 8 } },
-        { .name = "d", .dtype = IM_F64, .ndim = 0 },                        { .name = "i", .dtype = IM_I64, .ndim = 1, .shape = { 1 } },
-        { .name = "empty", .dtype = IM_F32, .ndim = 2, .shape = { 0, 4 } },
+        {.name = "u", .dtype = IM_U8, .ndim = 1, .shape = {3}},
+        {.name = "a.f32", .dtype = IM_F32, .ndim = 2, .shape = {2, 3}},
+        {.name = "b\"q\"", .dtype = IM_BF16, .ndim = 1, .shape = {2}},
+        {.name = "h", .dtype = IM_F16, .ndim = 1, .shape = {8}},
+        {.name = "d", .dtype = IM_F64, .ndim = 0},
+        {.name = "i", .dtype = IM_I64, .ndim = 1, .shape = {1}},
+        {.name = "empty", .dtype = IM_F32, .ndim = 2, .shape = {0, 4}},
     };
-    const void *const values[] = { u8, f32, bf16, f16, f64, i64, f32 };
+    const void *const values[] = {u8, f32, bf16, f16, f64, i64, f32};
     write_file("model.safetensors", t, IM_COUNT_OF(t), values);
     im_weights *w;
     assert_int_equal(im_weights_open(ctx, dir, &w), IM_OK);
@@ -301,11 +307,11 @@ static void test_write_and_read(void **state)
 static void test_layout_refuses(void **state)
 {
     (void)state;
-    im_str header = { 0 };
+    im_str header = {0};
     uint64_t size = 7;
-    im_st_plan same[] = { { .name = "w", .dtype = IM_F32, .ndim = 1, .shape = { 1 } }, { .name = "w", .dtype = IM_F32, .ndim = 1, .shape = { 1 } } };
+    im_st_plan same[] = {{.name = "w", .dtype = IM_F32, .ndim = 1, .shape = {1}}, {.name = "w", .dtype = IM_F32, .ndim = 1, .shape = {1}}};
     assert_int_equal(im_st_layout(ctx, same, 2, NULL, &header, &size), IM_ERR_ARG);
-    im_st_plan huge[] = { { .name = "w", .dtype = IM_F32, .ndim = 2, .shape = { INT64_MAX, INT64_MAX } } };
+    im_st_plan huge[] = {{.name = "w", .dtype = IM_F32, .ndim = 2, .shape = {INT64_MAX, INT64_MAX}}};
     assert_int_equal(im_st_layout(ctx, huge, 1, NULL, &header, &size), IM_ERR_ARG);
     assert_int_equal(header.len, 0);
     assert_int_equal(size, 7);
@@ -323,8 +329,8 @@ static void test_header_lengths(void **state)
     for (size_t n = 99900; n < 100020; n += 7) {
         memset(name, 'n', n);
         name[n] = '\0';
-        im_st_plan t = { .name = name, .dtype = IM_F32, .ndim = 1, .shape = { 2 } };
-        im_str header = { 0 };
+        im_st_plan t = {.name = name, .dtype = IM_F32, .ndim = 1, .shape = {2}};
+        im_str header = {0};
         uint64_t size;
         assert_int_equal(im_st_layout(ctx, &t, 1, NULL, &header, &size), IM_OK);
         assert_int_equal(header.len % 8, 0);
@@ -344,8 +350,8 @@ static void test_header_lengths(void **state)
 
 static void put_shard(const char *file, const char *tensor, float value)
 {
-    im_st_plan t = { .name = tensor, .dtype = IM_F32, .ndim = 1, .shape = { 1 } };
-    write_file(file, &t, 1, (const void *const[]){ &value });
+    im_st_plan t = {.name = tensor, .dtype = IM_F32, .ndim = 1, .shape = {1}};
+    write_file(file, &t, 1, (const void *const[]){&value});
 }
 
 static void expect_open_fails(const char *message)
@@ -425,7 +431,7 @@ typedef struct files {
     const void *value[MAX_TENSORS];
     size_t n;
 } files;
-static const float zeros[ZEROS], ones[ZEROS] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+static const float zeros[ZEROS], ones[ZEROS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 /* All parameters of m, zeros, without the first `strip` characters of names that begin with "transformer.". */
 static void all_params(files *f, const im_model *m, size_t strip)
@@ -433,7 +439,7 @@ static void all_params(files *f, const im_model *m, size_t strip)
     f->n = m->nparam;
     for (size_t i = 0; i < m->nparam; i++) {
         const im_param *p = &m->param[i];
-        f->t[i] = (im_st_plan){ .name = p->name + (strncmp(p->name, "transformer.", strip) == 0 ? strip : 0), .dtype = IM_F32, .ndim = p->ndim };
+        f->t[i] = (im_st_plan){.name = p->name + (strncmp(p->name, "transformer.", strip) == 0 ? strip : 0), .dtype = IM_F32, .ndim = p->ndim};
         memcpy(f->t[i].shape, p->shape, sizeof p->shape);
         f->value[i] = zeros;
     }
@@ -441,7 +447,7 @@ static void all_params(files *f, const im_model *m, size_t strip)
 
 static void add(files *f, const char *name, int64_t rows, int64_t cols, const float *value)
 {
-    f->t[f->n] = (im_st_plan){ .name = name, .dtype = IM_F32, .ndim = cols ? 2 : 1, .shape = { rows, cols } };
+    f->t[f->n] = (im_st_plan){.name = name, .dtype = IM_F32, .ndim = cols ? 2 : 1, .shape = {rows, cols}};
     f->value[f->n++] = value;
 }
 
@@ -466,7 +472,7 @@ static void expect_match(files *f, const im_model *m)
 
 static void expect_no_match(files *f, const im_model *m, const char *message)
 {
-    const im_st_tensor *tensor_of[MAX_TENSORS] = { 0 };
+    const im_st_tensor *tensor_of[MAX_TENSORS] = {0};
     im_weights *w;
     const im_status status = match(f, m, tensor_of, &w);
     if (status == IM_OK || !strstr(im_error_text(ctx), message))

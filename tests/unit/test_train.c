@@ -190,13 +190,15 @@ static void plan_yaml_reads_back(void **state)
 static void step_lines_are_json(void **state)
 {
     (void)state;
-    im_observe_step s = {.step = 3, .tokens = 1LL << 40, .loss = NAN, .grad_norm = INFINITY, .lr = 1e-4, .step_s = 0.5, .tokens_per_s = 10, .mfu = -1, .rss_bytes = 5};
+    im_observe_step s = {
+        .step = 3, .tokens = 1LL << 40, .loss = NAN, .grad_norm = INFINITY, .lr = 1e-4, .step_s = 0.5, .tokens_per_s = 10, .mfu = -1, .rss_bytes = 5};
     im_str text = {0};
     im_observe_step_json(&s, &text);
     im_json *doc;
     ok(im_json_parse(ctx, "line", text.data, text.len, &doc));
     const im_json_value *v = im_json_root(doc);
-    static const char *const keys[] = {"step", "tokens", "loss", "grad_norm", "lr", "step_s", "tokens_per_s", "mfu", "rss_bytes", "mem_peak_bytes", "mem_predicted_bytes", "finite"};
+    static const char *const keys[] = {"step", "tokens",    "loss",           "grad_norm",           "lr",    "step_s", "tokens_per_s",
+                                       "mfu",  "rss_bytes", "mem_peak_bytes", "mem_predicted_bytes", "finite"};
     for (size_t i = 0; i < IM_COUNT_OF(keys); i++)
         assert_non_null(im_json_get(v, keys[i]));
     assert_int_equal(im_json_type_of(im_json_get(v, "loss")), IM_JSON_NULL);
@@ -287,10 +289,18 @@ static void trace_is_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schedules),           cmocka_unit_test(schedules_without_room),     cmocka_unit_test(schedule_by_tokens_and_time),
-        cmocka_unit_test(means_are_of_sums),   cmocka_unit_test(evaluation_covers_the_file), cmocka_unit_test(options_by_precedence),
-        cmocka_unit_test(rules_over_fields),   cmocka_unit_test(plan_yaml_reads_back),       cmocka_unit_test(step_lines_are_json),
-        cmocka_unit_test(metrics_are_cut_back), cmocka_unit_test(texts),                     cmocka_unit_test(trace_is_json),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(schedules_without_room),
+        cmocka_unit_test(schedule_by_tokens_and_time),
+        cmocka_unit_test(means_are_of_sums),
+        cmocka_unit_test(evaluation_covers_the_file),
+        cmocka_unit_test(options_by_precedence),
+        cmocka_unit_test(rules_over_fields),
+        cmocka_unit_test(plan_yaml_reads_back),
+        cmocka_unit_test(step_lines_are_json),
+        cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(trace_is_json),
     };
     return cmocka_run_group_tests_name("train", tests, rig_setup, rig_teardown);
 }

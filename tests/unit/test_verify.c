@@ -148,8 +148,9 @@ static void refusals(void **state)
     im_train_verify_set_free(&s);
     static const struct {
         const char *list, *says;
-    } bad[] = {{"tp2,tq2", "none of"}, {"tp4", "tp 4"}, {"tp2+dp3", "6 ranks"}, {"sp", "sequence parallelism"}, {"dp2+zero2+pp2", "tied"}, {"dp2+zero5", "zero 5"},
-               {"tp", "none of"}, {"", "pairwise"}, {"tp0", "ranks"}, {"mb0", "micro-batch 0"}};
+    } bad[] = {{"tp2,tq2", "none of"},    {"tp4", "tp 4"},         {"tp2+dp3", "6 ranks"}, {"sp", "sequence parallelism"},
+               {"dp2+zero2+pp2", "tied"}, {"dp2+zero5", "zero 5"}, {"tp", "none of"},      {"", "pairwise"},
+               {"tp0", "ranks"},          {"mb0", "micro-batch 0"}};
     for (size_t i = 0; i < IM_COUNT_OF(bad); i++) {
         im_error_clear(f->ctx);
         assert_int_equal(im_train_verify_layouts(f->ctx, &f->base, 4, bad[i].list, micro, 2, &s), IM_ERR_ARG);
@@ -166,6 +167,7 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(all_of_them), cmocka_unit_test(pairwise), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(all_of_them), cmocka_unit_test(pairwise),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

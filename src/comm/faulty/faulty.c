@@ -26,8 +26,7 @@ static im_status wrap(im_comm *inner, im_fault_plan *plan, im_comm **out)
     void *p;
     IM_TRY(im_alloc(inner->ctx, 1, sizeof(im_faulty_comm), &p));
     im_faulty_comm *f = p;
-    im_status status =
-        im_comm_init(&f->head, &faulty_table, inner->device, inner->rank, inner->size, inner->members, inner->id, inner->deadline);
+    im_status status = im_comm_init(&f->head, &faulty_table, inner->device, inner->rank, inner->size, inner->members, inner->id, inner->deadline);
     if (status != IM_OK) {
         free(f);
         return status;

@@ -150,7 +150,8 @@ static void act_small(im_mpi_comm *m, const im_comm_call *call)
 /* Slices: of reduce_scatter the counts; else equal ones of whole cache lines, the last shorter. */
 static void slice(im_mpi_comm *m, const im_comm_call *call)
 {
-    size_t n = (size_t)m->head.size, line = LINE / im_dtype_size(call->dtype), part = (call->count / n + (call->count % n != 0) + line - 1) / line * line;
+    size_t n = (size_t)m->head.size, line = LINE / im_dtype_size(call->dtype),
+           part = (call->count / n + (call->count % n != 0) + line - 1) / line * line;
     for (size_t i = 0; i < n; i++) {
         size_t next = call->op == IM_COMM_REDUCE_SCATTER ? m->from[i] + call->counts[i] : (i + 1) * part;
         m->from[i + 1] = next < call->count ? next : call->count;

@@ -12,11 +12,11 @@ struct im_mpi_state {
 };
 
 /* of the enclosing function: the first error ends it */
-#define TRY(expr)               \
-    do {                        \
-        int error_ = (expr);    \
-        if (error_)             \
-            return error_;      \
+#define TRY(expr)            \
+    do {                     \
+        int error_ = (expr); \
+        if (error_)          \
+            return error_;   \
     } while (0)
 
 enum { TRIPS = 20, BIG_TRIPS = 4, BIG = 256 << 10 };

@@ -27,7 +27,7 @@ typedef struct im_mpi_table {
     size_t table_bytes;   /* of this struct, to find a plug-in of another build */
     size_t request_bytes; /* a request is that many bytes, which may be moved */
     int (*start)(im_mpi_state **state, im_mpi_start *out);
-    int (*finish)(im_mpi_state *s);        /* waits for all ranks */
+    int (*finish)(im_mpi_state *s);          /* waits for all ranks */
     void (*quit)(im_mpi_state *s, int code); /* ends the processes of all ranks */
     void (*explain)(int error, char *text, size_t size);
     /* nbytes up to INT_MAX. sync: done only when the other side has begun to receive */

@@ -246,7 +246,8 @@ void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason)
 
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w)
 {
-    return (im_comm_mpi_place){.rank = w->at.rank, .size = w->at.size, .local_rank = w->at.local_rank, .local_size = w->at.local_size, .library = w->at.library};
+    return (im_comm_mpi_place){
+        .rank = w->at.rank, .size = w->at.size, .local_rank = w->at.local_rank, .local_size = w->at.local_size, .library = w->at.library};
 }
 
 /* ---- communicators ------------------------------------------------------------------------------ */

@@ -26,7 +26,7 @@
 
 enum { IM_MPI_EAGER = 2048, IM_MPI_REASON = 3072 };
 enum { IM_MPI_FRAME, IM_MPI_BYTES, IM_MPI_LETTER, IM_MPI_LETTER_BYTES, IM_MPI_TAGS }; /* of a communicator: collectives, messages */
-enum { IM_MPI_TAG_NOTICE, IM_MPI_TAG_SPLIT };                                       /* of the control channel */
+enum { IM_MPI_TAG_NOTICE, IM_MPI_TAG_SPLIT };                                         /* of the control channel */
 
 /* Requests that are waited for together. */
 typedef struct im_mpi_set {
@@ -76,15 +76,15 @@ struct im_comm_mpi_world {
 typedef struct im_mpi_comm {
     im_comm head;
     im_comm_mpi_world *world;
-    int tag;                /* first of IM_MPI_TAGS */
-    im_mpi_frame *frame;    /* [size]: what came; [rank]: what goes out */
-    im_mpi_frame *letter;   /* [nletter] of a group of messages */
+    int tag;              /* first of IM_MPI_TAGS */
+    im_mpi_frame *frame;  /* [size]: what came; [rank]: what goes out */
+    im_mpi_frame *letter; /* [nletter] of a group of messages */
     int nletter;
     im_mpi_set frames, pieces, results;
-    size_t *from;           /* [size + 1] where each rank's slice begins, in elements */
-    char *staging;          /* two halves of size blocks */
-    const void **src;       /* [size] */
-    double start;           /* of the operation that runs */
+    size_t *from;     /* [size + 1] where each rank's slice begins, in elements */
+    char *staging;    /* two halves of size blocks */
+    const void **src; /* [size] */
+    double start;     /* of the operation that runs */
 } im_mpi_comm;
 
 /* ---- requests and waits (wait.c) ----------------------------------------------------------- */

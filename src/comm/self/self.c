@@ -50,7 +50,12 @@ static void self_abort(im_comm *c, const char *reason)
 }
 
 static const im_comm_table self_table = {
-    .name = "self", .run = self_run, .split = self_split, .destroy = self_destroy, .error = self_error, .abort = self_abort,
+    .name = "self",
+    .run = self_run,
+    .split = self_split,
+    .destroy = self_destroy,
+    .error = self_error,
+    .abort = self_abort,
 };
 
 im_status im_comm_self(im_device *d, im_comm **out)

@@ -15,8 +15,7 @@ static im_status wrap(im_comm *inner, im_ring_writer *ring, im_comm **out)
     void *p;
     IM_TRY(im_alloc(inner->ctx, 1, sizeof(im_traced_comm), &p));
     im_traced_comm *t = p;
-    im_status status =
-        im_comm_init(&t->head, &traced_table, inner->device, inner->rank, inner->size, inner->members, inner->id, inner->deadline);
+    im_status status = im_comm_init(&t->head, &traced_table, inner->device, inner->rank, inner->size, inner->members, inner->id, inner->deadline);
     if (status != IM_OK) {
         free(t);
         return status;

@@ -62,9 +62,17 @@ im_status im_ring_create(im_comm *inner, const char *path, im_ring_writer **out)
     w->member = (int32_t *)(w->map + sizeof *w->header + group_bytes);
     w->record = (im_ring_record *)(w->map + sizeof *w->header + group_bytes + member_bytes);
     *w->header = (im_ring_header){
-        .magic = "imcring", .version = IM_RING_VERSION, .header_bytes = sizeof *w->header, .group_bytes = sizeof(im_ring_group),
-        .record_bytes = sizeof(im_ring_record), .max_groups = IM_RING_GROUPS, .max_members = IM_RING_MEMBERS, .max_records = IM_RING_RECORDS,
-        .rank = inner->members[inner->rank], .world = inner->size, .wall = wall_at_zero(),
+        .magic = "imcring",
+        .version = IM_RING_VERSION,
+        .header_bytes = sizeof *w->header,
+        .group_bytes = sizeof(im_ring_group),
+        .record_bytes = sizeof(im_ring_record),
+        .max_groups = IM_RING_GROUPS,
+        .max_members = IM_RING_MEMBERS,
+        .max_records = IM_RING_RECORDS,
+        .rank = inner->members[inner->rank],
+        .world = inner->size,
+        .wall = wall_at_zero(),
     };
     strncpy(w->header->backend, im_comm_backend(inner), sizeof w->header->backend - 1);
     im_ring_add_group(w, inner);
@@ -106,8 +114,15 @@ void im_ring_enqueued(im_ring_writer *w, const im_comm *c, im_comm_call *call)
     im_ring_record *x = record_of(w, call);
     __atomic_store_n(&x->number, 0, __ATOMIC_RELEASE); /* who reads now sees no half of two records */
     *x = (im_ring_record){
-        .seq = call->seq, .count = call->count, .enqueued = im_clock_now(), .group = c->id, .peer = call->peer < 0 ? -1 : c->members[call->peer],
-        .op = (uint8_t)call->op, .dtype = (uint8_t)call->dtype, .reduce = (uint8_t)call->reduce, .state = IM_RING_ENQUEUED,
+        .seq = call->seq,
+        .count = call->count,
+        .enqueued = im_clock_now(),
+        .group = c->id,
+        .peer = call->peer < 0 ? -1 : c->members[call->peer],
+        .op = (uint8_t)call->op,
+        .dtype = (uint8_t)call->dtype,
+        .reduce = (uint8_t)call->reduce,
+        .state = IM_RING_ENQUEUED,
     };
     __atomic_store_n(&x->number, call->record, __ATOMIC_RELEASE);
 }

@@ -29,8 +29,8 @@ struct im_queue {
     im_device *device;
     unsigned id;
     bool threaded, running;
-    bool idle;                  /* its thread sleeps until something is pushed; guarded */
-    uint64_t wake_at;           /* the least value that somebody sleeps for; UINT64_MAX: nobody; guarded */
+    bool idle;        /* its thread sleeps until something is pushed; guarded */
+    uint64_t wake_at; /* the least value that somebody sleeps for; UINT64_MAX: nobody; guarded */
     pthread_t thread;
     im_item *ring;              /* threaded: IM_RING items */
     uint64_t pushed, completed; /* guarded by the device's lock */
@@ -78,8 +78,7 @@ im_status im_device_reserve(im_device *d, im_class c, size_t nbytes)
     size_t mapped = (nbytes + page - 1) / page * page;
     void *p = mmap(NULL, mapped, d->cfg.deferred ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return im_fail(d->ctx, IM_ERR_NOMEM, "arena of %s: the system gave no %zu bytes: %s", im_class_name(c), nbytes,
-                       strerror(errno));
+        return im_fail(d->ctx, IM_ERR_NOMEM, "arena of %s: the system gave no %zu bytes: %s", im_class_name(c), nbytes, strerror(errno));
     if (mapped >= ((size_t)4 << 20))
         (void)madvise(p, mapped, MADV_HUGEPAGE);
     *r = (im_region){.base = p, .nbytes = nbytes, .mapped = mapped};
@@ -121,11 +120,9 @@ static im_status resolve(im_device *d, const im_buffer *b, void **out)
         *out = NULL;
         return IM_OK;
     }
-    if (b->arena >= IM_CLASS_COUNT || b->offset > d->region[b->arena].nbytes ||
-        b->nbytes > d->region[b->arena].nbytes - b->offset)
-        return im_fail(d->ctx, IM_ERR_INTERNAL, "buffer %s+%zu, %zu bytes, is outside its arena of %zu bytes",
-                       im_class_name((im_class)b->arena), b->offset, b->nbytes,
-                       b->arena < IM_CLASS_COUNT ? d->region[b->arena].nbytes : (size_t)0);
+    if (b->arena >= IM_CLASS_COUNT || b->offset > d->region[b->arena].nbytes || b->nbytes > d->region[b->arena].nbytes - b->offset)
+        return im_fail(d->ctx, IM_ERR_INTERNAL, "buffer %s+%zu, %zu bytes, is outside its arena of %zu bytes", im_class_name((im_class)b->arena),
+                       b->offset, b->nbytes, b->arena < IM_CLASS_COUNT ? d->region[b->arena].nbytes : (size_t)0);
     *out = d->region[b->arena].base + b->offset;
     return IM_OK;
 }
@@ -311,8 +308,8 @@ static im_status push_item(im_queue *q, const im_item *it)
 im_status im_queue_push(im_queue *q, const im_work *w)
 {
     if (w->nbuf < 0 || w->nbuf > IM_WORK_MAX_BUFFERS)
-        return im_fail(q->device->ctx, IM_ERR_INTERNAL, "work %s has %d buffers, at most %d fit", w->name ? w->name : "",
-                       w->nbuf, IM_WORK_MAX_BUFFERS);
+        return im_fail(q->device->ctx, IM_ERR_INTERNAL, "work %s has %d buffers, at most %d fit", w->name ? w->name : "", w->nbuf,
+                       IM_WORK_MAX_BUFFERS);
     im_item it = {.work = *w};
     if (w->nbuf)
         memcpy(it.buf, w->buf, sizeof it.buf[0] * (size_t)w->nbuf);
@@ -357,8 +354,7 @@ static im_status push_copy(im_queue *q, im_buffer b, void *host, size_t nbytes, 
         return IM_OK;
     if (nbytes > b.nbytes)
         return im_fail(q->device->ctx, IM_ERR_INTERNAL, "copy of %zu bytes to or from a buffer of %zu", nbytes, b.nbytes);
-    im_work w = {.fn = in ? copy_in : copy_out, .arg = host, .buf = &b, .nbuf = 1, .name = in ? "upload" : "download",
-                 .tag = UINT32_MAX};
+    im_work w = {.fn = in ? copy_in : copy_out, .arg = host, .buf = &b, .nbuf = 1, .name = in ? "upload" : "download", .tag = UINT32_MAX};
     w.now.pos = (int64_t)nbytes;
     return im_queue_push(q, &w);
 }

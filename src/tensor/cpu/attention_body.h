@@ -20,7 +20,8 @@ typedef struct tile_places {
     int32_t pos_low, pos_high, seg_low, seg_high;
 } tile_places;
 
-static void places_load(const im_places *pos, const im_places *seg, int64_t b, int64_t first, int64_t n, tile_places *out) {
+static void places_load(const im_places *pos, const im_places *seg, int64_t b, int64_t first, int64_t n, tile_places *out)
+{
     for (int64_t i = 0; i < TILE; i++) { /* the lanes past n repeat the last token: in range, and never stored */
         int64_t at = first + (i < n ? i : n - 1);
         out->pos[i] = im_place(pos, b, at);
@@ -39,7 +40,8 @@ static void places_load(const im_places *pos, const im_places *seg, int64_t b, i
 typedef enum tile_view { TILE_NONE, TILE_SOME, TILE_ALL } tile_view;
 
 /* What of the keys the queries can see. */
-static tile_view tile_sight(const im_attn *a, const tile_places *q, const tile_places *k) {
+static tile_view tile_sight(const im_attn *a, const tile_places *q, const tile_places *k)
+{
     int64_t nearest = (int64_t)q->pos_low - k->pos_high, farthest = (int64_t)q->pos_high - k->pos_low; /* bounds of pos_q - pos_k */
     if ((a->causal && farthest < 0) || (a->window > 0 && nearest >= a->window) || q->seg_low > k->seg_high || q->seg_high < k->seg_low)
         return TILE_NONE;
@@ -54,7 +56,8 @@ typedef struct tile_strip {
     int64_t v, nv, low, high;
 } tile_strip;
 
-static tile_strip strip_of(const im_attn *a, const tile_places *q, const tile_places *k, int64_t nk, int64_t v, int64_t nv) {
+static tile_strip strip_of(const im_attn *a, const tile_places *q, const tile_places *k, int64_t nk, int64_t v, int64_t nv)
+{
     const int32_t *pos = q->pos + v * IM_VEC, *seg = q->seg + v * IM_VEC;
     int64_t pos_low = pos[0], pos_high = pos[0], seg_low = seg[0], seg_high = seg[0];
     for (int64_t i = 1; i < nv * IM_VEC; i++) {
@@ -65,7 +68,8 @@ static tile_strip strip_of(const im_attn *a, const tile_places *q, const tile_pl
     }
     tile_strip s = {.v = v, .nv = nv, .low = nk, .high = 0};
     for (int64_t j = 0; j < nk; j++)
-        if ((!a->causal || k->pos[j] <= pos_high) && (a->window <= 0 || pos_low - k->pos[j] < a->window) && k->seg[j] >= seg_low && k->seg[j] <= seg_high) {
+        if ((!a->causal || k->pos[j] <= pos_high) && (a->window <= 0 || pos_low - k->pos[j] < a->window) && k->seg[j] >= seg_low &&
+            k->seg[j] <= seg_high) {
             s.low = j < s.low ? j : s.low;
             s.high = j + 1;
         }
@@ -73,7 +77,9 @@ static tile_strip strip_of(const im_attn *a, const tile_places *q, const tile_pl
 }
 
 /* The strips of a tile that have keys at all; one for the whole tile when everything is seen. Returns how many. */
-static int tile_strips(const im_attn *a, const tile_places *q, const tile_places *k, int64_t nk, int64_t nv, tile_view sight, tile_strip out[TILE_VECS]) {
+static int tile_strips(const im_attn *a, const tile_places *q, const tile_places *k, int64_t nk, int64_t nv, tile_view sight,
+                       tile_strip out[TILE_VECS])
+{
     if (sight == TILE_ALL) {
         out[0] = (tile_strip){.v = 0, .nv = nv, .low = 0, .high = nk};
         return 1;
@@ -87,7 +93,8 @@ static int tile_strips(const im_attn *a, const tile_places *q, const tile_places
 }
 
 /* -inf in St (keys x queries) where the query does not see the key. */
-static void tile_mask(const im_attn *a, const tile_places *q, const tile_places *k, const tile_strip *strip, float *st) {
+static void tile_mask(const im_attn *a, const tile_places *q, const tile_places *k, const tile_strip *strip, float *st)
+{
     const vf hidden = vf_set(-INFINITY);
     int64_t window = a->window > 0 && a->window < INT32_MAX ? a->window : INT32_MAX;
     const vi reach = vi_set((int32_t)(window - 1)), zero = vi_set(0);
@@ -114,12 +121,17 @@ typedef struct drop_lanes {
     vi pos_q, sample, head;
 } drop_lanes;
 
-VEC drop_lanes drop_begin(const im_attn *a, int64_t b, int64_t h, const tile_places *q, int64_t v) {
+VEC drop_lanes drop_begin(const im_attn *a, int64_t b, int64_t h, const tile_places *q, int64_t v)
+{
     uint64_t hi = im_attn_counter_hi(a->sample0 + b, a->head0 + h);
-    return (drop_lanes){.group = INT64_MIN, .pos_q = vi_load(q->pos + v * IM_VEC), .sample = vi_set((int32_t)(uint32_t)hi), .head = vi_set((int32_t)(uint32_t)(hi >> 32))};
+    return (drop_lanes){.group = INT64_MIN,
+                        .pos_q = vi_load(q->pos + v * IM_VEC),
+                        .sample = vi_set((int32_t)(uint32_t)hi),
+                        .head = vi_set((int32_t)(uint32_t)(hi >> 32))};
 }
 
-VEC vf drop_next(const im_dropout *drop, drop_lanes *lanes, int32_t pos_k) {
+VEC vf drop_next(const im_dropout *drop, drop_lanes *lanes, int32_t pos_k)
+{
     uint32_t group = (uint32_t)pos_k >> 2;
     if ((int64_t)group != lanes->group) {
         vi_philox(drop->key, vi_set((int32_t)group), lanes->pos_q, lanes->sample, lanes->head, lanes->word);
@@ -130,8 +142,9 @@ VEC vf drop_next(const im_dropout *drop, drop_lanes *lanes, int32_t pos_k) {
 
 /* The softmax of one strip, in place: St becomes P^T. m and l (one a query) are brought forward, O^T is shrunk by e^(old m - new m), unless
  * that is 1 for all. -inf maxima (no key seen yet) count as 0, so that nothing is subtracted from -inf. */
-static void strip_softmax(const im_attn *a, int64_t b, int64_t h, const tile_places *q, const tile_places *k, const tile_strip *strip, float *st, float *m,
-                          float *l, float *ot) {
+static void strip_softmax(const im_attn *a, int64_t b, int64_t h, const tile_places *q, const tile_places *k, const tile_strip *strip, float *st,
+                          float *m, float *l, float *ot)
+{
     for (int64_t v = strip->v; v < strip->v + strip->nv; v++) {
         float *s = st + v * IM_VEC;
         vf before = vf_load(m + v * IM_VEC), top = before, top2 = before;
@@ -161,7 +174,9 @@ static void strip_softmax(const im_attn *a, int64_t b, int64_t h, const tile_pla
 }
 
 /* Divides by the sums, writes O and the log-sum-exp. qp is free by now: it takes O row by row. */
-static void tile_finish(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t nq, int64_t nv, float *ot, const float *m, const float *l, float *rows) {
+static void tile_finish(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t nq, int64_t nv, float *ot, const float *m, const float *l,
+                        float *rows)
+{
     int64_t P = im_pad(a->E);
     for (int64_t v = 0; v < nv; v++) {
         vf sum = vf_load(l + v * IM_VEC), inverse = vf_div(vf_set(1.0f), sum);
@@ -184,7 +199,8 @@ typedef struct query_tile {
     tile_view sight;        /* of the key tile at hand */
 } query_tile;
 
-static void query_load(const im_attn *a, int64_t b, int64_t h, query_tile *q, float *rows) {
+static void query_load(const im_attn *a, int64_t b, int64_t h, query_tile *q, float *rows)
+{
     int64_t P = im_pad(a->E);
     for (int i = 0; i < TILE; i++) {
         q->m[i] = -INFINITY;
@@ -197,7 +213,9 @@ static void query_load(const im_attn *a, int64_t b, int64_t h, query_tile *q, fl
 }
 
 /* One key tile (kp, vp: nk rows of P) for one query tile. */
-static void query_step(const im_attn *a, int64_t b, int64_t h, query_tile *q, const tile_places *k, int64_t nk, const float *kp, const float *vp, float *st) {
+static void query_step(const im_attn *a, int64_t b, int64_t h, query_tile *q, const tile_places *k, int64_t nk, const float *kp, const float *vp,
+                       float *st)
+{
     int64_t P = im_pad(a->E);
     tile_strip strips[TILE_VECS];
     int n = tile_strips(a, &q->at, k, nk, q->nv, q->sight, strips);
@@ -214,7 +232,8 @@ static void query_step(const im_attn *a, int64_t b, int64_t h, query_tile *q, co
 }
 
 /* Query tiles [first, first + n) of a head. scratch: rows, K, V (TILE,P), S^T (TILE,TILE), then Q^T and O^T (P,TILE) for each query tile. */
-static void attention_task(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch) {
+static void attention_task(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch)
+{
     int64_t P = im_pad(a->E);
     float *rows = scratch, *kp = rows + TILE * P, *vp = kp + TILE * P, *st = vp + TILE * P, *own = st + TILE * TILE;
     query_tile q[IM_ATTN_SPAN];
@@ -253,12 +272,14 @@ static void attention_task(const im_attn *a, int64_t b, int64_t h, int64_t first
 /* With one query (decoding) a task is one chunk of keys for the G heads of a kv head: keys and values are read once, where they lie
  * when they are fp32. Each chunk gives o, m and l of its own; the merge adds them in order, whatever the threads.
  * part: (B,H,Tq,chunks, P + IM_PAD): o, then m and l. */
-static float *few_part(const im_attn *a, int64_t b, int64_t h, int64_t t, int64_t chunk, const float *part) {
+static float *few_part(const im_attn *a, int64_t b, int64_t h, int64_t t, int64_t chunk, const float *part)
+{
     int64_t chunks = (a->Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK;
     return (float *)(uintptr_t)part + (((b * a->H + h) * a->Tq + t) * chunks + chunk) * (im_pad(a->E) + IM_PAD);
 }
 
-VEC float few_dot(im_dtype t, const float *q, const void *k, int64_t E) {
+VEC float few_dot(im_dtype t, const float *q, const void *k, int64_t E)
+{
     vf sum = vf_set(0.0f);
     for (int64_t e = 0; e < E; e += IM_VEC)
         sum = vf_fma(vf_load(q + e), vf_get(t, k, e, vec_left(E, e)), sum);
@@ -266,7 +287,8 @@ VEC float few_dot(im_dtype t, const float *q, const void *k, int64_t E) {
 }
 
 /* Scores of one query against keys [first, first + n): -inf where a key is not seen. */
-static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const float *q, int64_t first, int64_t n, float *s) {
+static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const float *q, int64_t first, int64_t n, float *s)
+{
     int32_t pos_q = im_place(&a->pos_q, b, t), seg_q = a->seg_q.p ? im_place(&a->seg_q, b, t) : 0;
     for (int64_t j = 0; j < n; j++) {
         int32_t seg_k = a->seg_k.p ? im_place(&a->seg_k, b, first + j) : 0;
@@ -282,7 +304,8 @@ static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const 
 }
 
 /* s becomes e^(s - m), with dropout; returns m and l. */
-static void few_softmax(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t first, int64_t n, float *s, float *m, float *l) {
+static void few_softmax(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t first, int64_t n, float *s, float *m, float *l)
+{
     vf top = vf_set(-INFINITY), sum = vf_set(0.0f);
     for (int64_t j = 0; j < n; j += IM_VEC) {
         int64_t w = vec_left(n, j);
@@ -304,7 +327,8 @@ static void few_softmax(const im_attn *a, int64_t b, int64_t t, int64_t h, int64
 }
 
 /* task: (b, kv head, chunk). scratch: the G*Tq queries (rows of P), their scores (rows of CHUNK), values as fp32 (CHUNK,P), o (rows of P) */
-static void attention_few(const im_attn *a, int64_t task, float *scratch, float *part) {
+static void attention_few(const im_attn *a, int64_t task, float *scratch, float *part)
+{
     int64_t P = im_pad(a->E), chunks = (a->Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK, rows = a->G * a->Tq;
     int64_t chunk = task % chunks, g = task / chunks % a->K, b = task / chunks / a->K, first = chunk * IM_ATTN_CHUNK;
     int64_t n = a->keys - first < IM_ATTN_CHUNK ? a->keys - first : IM_ATTN_CHUNK;
@@ -331,7 +355,8 @@ static void attention_few(const im_attn *a, int64_t task, float *scratch, float 
 }
 
 /* task: (b, kv head). The chunks of each of its queries, in order. */
-static void attention_merge(const im_attn *a, int64_t task, const float *part) {
+static void attention_merge(const im_attn *a, int64_t task, const float *part)
+{
     int64_t P = im_pad(a->E), g = task % a->K, b = task / a->K, chunks = (a->keys + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK;
     for (int64_t r = 0; r < a->G * a->Tq; r++) {
         int64_t h = g * a->G + r / a->Tq, t = r % a->Tq;

@@ -18,7 +18,8 @@ typedef struct grad_tile { /* the query side of a tile and its scratch */
 } grad_tile;
 
 /* Rows past nq: dO is 0 and lse +inf, so P and dS are 0. A query without a visible key has lse -inf: +inf here too. */
-static void grad_load(const im_attn *a, grad_tile *t) {
+static void grad_load(const im_attn *a, grad_tile *t)
+{
     int64_t P = im_pad(a->E);
     places_load(&a->pos_q, &a->seg_q, t->b, t->first, t->nq, &t->q);
     pack(&a->o, t->b, t->h, t->first, t->nq, TILE, a->E, 1.0f, t->qp); /* O, for delta only */
@@ -38,7 +39,8 @@ static void grad_load(const im_attn *a, grad_tile *t) {
 }
 
 /* st: S^T to P^T (with the mask of dropout); dpt: dP^T to dS^T. */
-static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places *k, const tile_strip *strip) {
+static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places *k, const tile_strip *strip)
+{
     for (int64_t v = strip->v; v < strip->v + strip->nv; v++) {
         vf lse = vf_load(t->lse + v * IM_VEC), delta = vf_load(t->delta + v * IM_VEC);
         drop_lanes lanes = drop_begin(a, t->b, t->h, &t->q, v);
@@ -58,14 +60,16 @@ static void grad_scores(const im_attn *a, const grad_tile *t, const tile_places 
 }
 
 /* n a multiple of the vector */
-static void run_add(float *sum, const float *x, int64_t n) {
+static void run_add(float *sum, const float *x, int64_t n)
+{
     for (int64_t i = 0; i < n; i += IM_VEC)
         vf_store(sum + i, vf_add(vf_load(sum + i), vf_load(x + i)));
 }
 
 /* One strip. kp, vp, dk, dv: the key tile's rows of P. */
-static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, const tile_strip *s, bool mask, const float *kp, const float *vp, float *dk,
-                       float *dv) {
+static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, const tile_strip *s, bool mask, const float *kp, const float *vp,
+                       float *dk, float *dv)
+{
     int64_t P = im_pad(a->E), column = s->v * IM_VEC, width = s->nv * IM_VEC, keys = s->high - s->low, from = s->low * P;
     float *st = t->st + s->low * TILE + column, *dpt = t->dpt + s->low * TILE + column;
     mm(keys, s->nv, a->E, kp + from, P, 1, t->qt + column, TILE, st, TILE, false);
@@ -79,7 +83,8 @@ static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, con
 }
 
 /* One query tile against all key tiles. kp, vp, dk, dv: (Tk,P). */
-static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const float *vp, float *dk, float *dv) {
+static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const float *vp, float *dk, float *dv)
+{
     int64_t P = im_pad(a->E), width = t->nv * IM_VEC;
     tile_places k;
     tile_strip strips[TILE_VECS];
@@ -98,7 +103,8 @@ static void grad_queries(const im_attn *a, grad_tile *t, const float *kp, const 
 
 /* Heads [head, end) of one kv head: dK and dV (2,Tk,P) into sum. Each head is summed alone, then added, so that heads done as tasks of their own
  * and added by the merge give the same bits. scratch: the tiles, K, V (Tk,P), and with more than one head dK, dV of the one at hand. */
-static void attention_grad_heads(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum) {
+static void attention_grad_heads(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum)
+{
     int64_t P = im_pad(a->E), g = head / a->G, size = a->Tk * P;
     grad_tile t = {.b = b};
     float **part[] = {&t.qp, &t.qt, &t.op, &t.ot, &t.dqt};
@@ -123,7 +129,8 @@ static void attention_grad_heads(const im_attn *a, int64_t b, int64_t head, int6
 }
 
 /* Adds n sums (2,Tk,P) of kv head g into the first, in order, and writes dK and dV. */
-static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums) {
+static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums)
+{
     int64_t size = a->Tk * im_pad(a->E);
     for (int64_t i = 1; i < n; i++)
         run_add(sums, sums + i * 2 * size, 2 * size);
@@ -131,10 +138,11 @@ static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t
     unpack(&a->dv, b, g, 0, a->Tk, a->E, 1.0f, sums + size);
 }
 
-#define IM_NN_ROWS                                                                                                                        \
-    {.embed = embed_rows, .embed_grad = embed_grad_columns, .norm = norm_rows, .norm_grad = norm_grad_blocks,                            \
-     .norm_grad_sum = norm_grad_columns, .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows,                 \
-     .glu_grad = glu_grad_rows, .dropout = dropout_rows, .xent = xent_rows, .xent_stat = xent_stat_rows,                                 \
-     .xent_merge = xent_merge_rows, .attention = attention_task, .attention_few = attention_few, .attention_merge = attention_merge,     \
-     .attention_grad = attention_grad_heads, .attention_grad_merge = attention_grad_merge, .dots_bf16 = dots_bf16,     \
-     .exp = exp_run}
+#define IM_NN_ROWS                                                                                                                                   \
+    {                                                                                                                                                \
+        .embed = embed_rows, .embed_grad = embed_grad_columns, .norm = norm_rows, .norm_grad = norm_grad_blocks, .norm_grad_sum = norm_grad_columns, \
+        .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows, .glu_grad = glu_grad_rows, .dropout = dropout_rows,          \
+        .xent = xent_rows, .xent_stat = xent_stat_rows, .xent_merge = xent_merge_rows, .attention = attention_task, .attention_few = attention_few,  \
+        .attention_merge = attention_merge, .attention_grad = attention_grad_heads, .attention_grad_merge = attention_grad_merge,                    \
+        .dots_bf16 = dots_bf16, .exp = exp_run                                                                                                       \
+    }

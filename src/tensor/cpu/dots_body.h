@@ -3,7 +3,8 @@
 enum { DOTS_ROWS = 4, DOTS_LINE = 32 }; /* DOTS_LINE: bf16 values of a cache line */
 
 /* Rows [0, R) of w, R up to DOTS_ROWS: a constant, so that the sums stay in registers. */
-VEC void dots_few(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t K, int R, float *restrict out) {
+VEC void dots_few(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t K, int R, float *restrict out)
+{
     vf sum[DOTS_ROWS];
     IM_UNROLL
     for (int r = 0; r < R; r++)
@@ -21,7 +22,8 @@ VEC void dots_few(const float *restrict a, const uint16_t *restrict w, int64_t l
 }
 
 /* out[n] = a . w[n] for N rows of w, four at once; the next four are asked for before: alone the processor does not look far enough ahead. */
-static void dots_bf16(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t N, int64_t K, float *restrict out) {
+static void dots_bf16(const float *restrict a, const uint16_t *restrict w, int64_t ldw, int64_t N, int64_t K, float *restrict out)
+{
     int64_t n = 0;
     for (; n + DOTS_ROWS <= N; n += DOTS_ROWS) {
         const uint16_t *row = w + n * ldw;

@@ -9,7 +9,8 @@ typedef struct attn_job {
     int64_t span; /* query tiles a task */
 } attn_job;
 
-static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread) {
+static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread)
+{
     const attn_job *job = arg;
     const im_attn *a = job->a;
     (void)end;
@@ -20,26 +21,36 @@ static void attn_tile_run(void *arg, int64_t task, int64_t end, int thread) {
     job->rows->attention(a, b, h, first, n, job->scratch + (size_t)thread * job->each);
 }
 
-static void attn_few_run(void *arg, int64_t task, int64_t end, int thread) {
+static void attn_few_run(void *arg, int64_t task, int64_t end, int thread)
+{
     const attn_job *job = arg;
     (void)end;
     job->rows->attention_few(job->a, task, job->scratch + (size_t)thread * job->each, job->part);
 }
 
-static void attn_merge_run(void *arg, int64_t begin, int64_t end, int thread) {
+static void attn_merge_run(void *arg, int64_t begin, int64_t end, int thread)
+{
     const attn_job *job = arg;
     (void)thread;
     for (int64_t task = begin; task < end; task++)
         job->rows->attention_merge(job->a, task, job->part);
 }
 
-static size_t tile_scratch(int64_t E) { return (size_t)(IM_ATTN_TILE * ((3 + 2 * IM_ATTN_SPAN) * im_pad(E) + IM_ATTN_TILE)); }
-static size_t few_scratch(int64_t rows, int64_t E) { return (size_t)(rows * (2 * im_pad(E) + IM_ATTN_CHUNK) + IM_ATTN_CHUNK * im_pad(E)); }
-static size_t few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E) {
+static size_t tile_scratch(int64_t E)
+{
+    return (size_t)(IM_ATTN_TILE * ((3 + 2 * IM_ATTN_SPAN) * im_pad(E) + IM_ATTN_TILE));
+}
+static size_t few_scratch(int64_t rows, int64_t E)
+{
+    return (size_t)(rows * (2 * im_pad(E) + IM_ATTN_CHUNK) + IM_ATTN_CHUNK * im_pad(E));
+}
+static size_t few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E)
+{
     return (size_t)(B * H * Tq * ((Tk + IM_ATTN_CHUNK - 1) / IM_ATTN_CHUNK) * (im_pad(E) + IM_PAD));
 }
 
-size_t im_fast_attention_workspace(const im_op_args *a, int threads) {
+size_t im_fast_attention_workspace(const im_op_args *a, int threads)
+{
     const int64_t *q = a->v[0].shape, *k = a->v[1].shape;
     size_t floats = (size_t)threads * tile_scratch(q[3]);
     if (q[1] < IM_ATTN_FEW)
@@ -47,7 +58,8 @@ size_t im_fast_attention_workspace(const im_op_args *a, int threads) {
     return floats * sizeof(float);
 }
 
-im_status im_fast_attention(const im_kernel_call *c) {
+im_status im_fast_attention(const im_kernel_call *c)
+{
     im_attn a;
     attn_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
     if (job.rows == NULL)
@@ -78,7 +90,8 @@ typedef struct grad_plan {
     size_t each, sum, all;  /* floats: a thread's scratch; one dK and dV; the whole workspace */
 } grad_plan;
 
-static grad_plan grad_plan_with(int64_t B, int64_t H, int64_t K, int64_t Tk, int64_t E, int threads, bool by_head) {
+static grad_plan grad_plan_with(int64_t B, int64_t H, int64_t K, int64_t Tk, int64_t E, int threads, bool by_head)
+{
     grad_plan p = {.by_head = by_head, .tasks = B * (by_head ? H : K), .sum = (size_t)(2 * Tk * im_pad(E))};
     p.threads = p.tasks < threads ? p.tasks : threads;
     p.each = (size_t)(IM_ATTN_TILE * (5 * im_pad(E) + 2 * IM_ATTN_TILE)) + p.sum; /* tiles, K and V */
@@ -89,7 +102,8 @@ static grad_plan grad_plan_with(int64_t B, int64_t H, int64_t K, int64_t Tk, int
 }
 
 /* Heads are tasks when kv heads are too few for the threads. The workspace is the larger of both, so that it grows with the threads. */
-static grad_plan grad_plan_of(const im_op_args *a, int threads) {
+static grad_plan grad_plan_of(const im_op_args *a, int threads)
+{
     const int64_t *q = a->v[0].shape, *k = a->v[1].shape;
     grad_plan group = grad_plan_with(q[0], q[2], k[2], k[1], q[3], threads, false);
     if (q[2] == k[2] || group.tasks >= 2 * (int64_t)threads)
@@ -108,7 +122,8 @@ typedef struct grad_job {
     float *scratch, *sums;
 } grad_job;
 
-static void grad_run(void *arg, int64_t task, int64_t end, int thread) {
+static void grad_run(void *arg, int64_t task, int64_t end, int thread)
+{
     const grad_job *job = arg;
     const im_attn *a = job->a;
     float *scratch = job->scratch + (size_t)thread * job->plan.each;
@@ -123,7 +138,8 @@ static void grad_run(void *arg, int64_t task, int64_t end, int thread) {
     job->rows->attention_grad_merge(a, b, g, 1, sum);
 }
 
-static void grad_merge_run(void *arg, int64_t task, int64_t end, int thread) {
+static void grad_merge_run(void *arg, int64_t task, int64_t end, int thread)
+{
     const grad_job *job = arg;
     const im_attn *a = job->a;
     (void)end;
@@ -131,9 +147,13 @@ static void grad_merge_run(void *arg, int64_t task, int64_t end, int thread) {
     job->rows->attention_grad_merge(a, task / a->K, task % a->K, a->G, job->sums + (size_t)(task * a->G) * job->plan.sum);
 }
 
-size_t im_fast_attention_grad_workspace(const im_op_args *a, int threads) { return grad_plan_of(a, threads).all * sizeof(float); }
+size_t im_fast_attention_grad_workspace(const im_op_args *a, int threads)
+{
+    return grad_plan_of(a, threads).all * sizeof(float);
+}
 
-im_status im_fast_attention_grad(const im_kernel_call *c) {
+im_status im_fast_attention_grad(const im_kernel_call *c)
+{
     im_attn a;
     grad_job job = {.a = &a, .rows = im_nn_rows_of(c->isa), .scratch = c->scratch};
     if (job.rows == NULL)

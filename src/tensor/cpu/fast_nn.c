@@ -1,7 +1,8 @@
 /* The fast row kernels' drivers: what is cut into ranges, and where results of threads come together. */
 #include "tensor/cpu/nn_kernels.h"
 
-const im_nn_rows *im_nn_rows_of(im_isa isa) {
+const im_nn_rows *im_nn_rows_of(im_isa isa)
+{
 #if IM_X86
     return isa >= IM_ISA_AVX512 ? &im_nn_rows_avx512 : isa >= IM_ISA_AVX2 ? &im_nn_rows_avx2 : NULL;
 #else
@@ -16,13 +17,15 @@ typedef struct rows_job {
     int64_t scratch; /* floats a thread */
 } rows_job;
 
-static void rows_run(void *arg, int64_t begin, int64_t end, int thread) {
+static void rows_run(void *arg, int64_t begin, int64_t end, int thread)
+{
     const rows_job *job = arg;
     job->fn(job->c, begin, end, job->scratch ? (float *)job->c->scratch + thread * job->scratch : NULL);
 }
 
 /* Cuts [0,n) of rows (or columns) with `each` elements into ranges of at least 16 thousand elements. */
-static void rows_parallel(const im_kernel_call *c, im_rows_fn fn, int64_t n, int64_t each, int64_t unit, int64_t scratch) {
+static void rows_parallel(const im_kernel_call *c, im_rows_fn fn, int64_t n, int64_t each, int64_t unit, int64_t scratch)
+{
     rows_job job = {.c = c, .fn = fn, .scratch = scratch};
     int64_t grain = each > 0 ? 16384 / each : 16384;
     im_parallel_ranges(c->threads, n, grain > 0 ? grain : 1, unit, rows_run, &job);
@@ -30,7 +33,8 @@ static void rows_parallel(const im_kernel_call *c, im_rows_fn fn, int64_t n, int
 
 /* ---- embed ------------------------------------------------------------------------------------------------------------- */
 
-im_status im_fast_embed(const im_kernel_call *c) {
+im_status im_fast_embed(const im_kernel_call *c)
+{
     const im_nn_rows *rows = im_nn_rows_of(c->isa);
     const im_op_args *a = c->args;
     if (rows == NULL)
@@ -42,7 +46,8 @@ im_status im_fast_embed(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_fast_embed_grad(const im_kernel_call *c) {
+im_status im_fast_embed_grad(const im_kernel_call *c)
+{
     const im_nn_rows *rows = im_nn_rows_of(c->isa);
     const im_op_args *a = c->args;
     if (rows == NULL)
@@ -54,9 +59,13 @@ im_status im_fast_embed_grad(const im_kernel_call *c) {
 
 /* ---- norm -------------------------------------------------------------------------------------------------------------- */
 
-size_t im_fast_norm_workspace(const im_op_args *a, int threads) { return (size_t)threads * (size_t)im_pad(a->v[0].shape[1]) * sizeof(float); }
+size_t im_fast_norm_workspace(const im_op_args *a, int threads)
+{
+    return (size_t)threads * (size_t)im_pad(a->v[0].shape[1]) * sizeof(float);
+}
 
-im_status im_fast_norm(const im_kernel_call *c) {
+im_status im_fast_norm(const im_kernel_call *c)
+{
     const im_nn_rows *rows = im_nn_rows_of(c->isa);
     if (rows == NULL)
         return im_plain_norm(c);
@@ -65,17 +74,20 @@ im_status im_fast_norm(const im_kernel_call *c) {
     return IM_OK;
 }
 
-static int64_t norm_grad_count(const im_op_args *a) {
+static int64_t norm_grad_count(const im_op_args *a)
+{
     int64_t n = a->v[0].shape[0], rows = im_norm_grad_rows(n);
     return (n + rows - 1) / rows;
 }
 
-size_t im_fast_norm_grad_workspace(const im_op_args *a, int threads) {
+size_t im_fast_norm_grad_workspace(const im_op_args *a, int threads)
+{
     (void)threads;
     return (size_t)norm_grad_count(a) * 2 * (size_t)im_pad(a->v[0].shape[1]) * sizeof(float);
 }
 
-im_status im_fast_norm_grad(const im_kernel_call *c) {
+im_status im_fast_norm_grad(const im_kernel_call *c)
+{
     const im_nn_rows *rows = im_nn_rows_of(c->isa);
     if (rows == NULL)
         return im_plain_norm_grad(c);
@@ -87,7 +99,8 @@ im_status im_fast_norm_grad(const im_kernel_call *c) {
 
 /* ---- rope, act, glu, dropout --------------------------------------------------------------------------------------------- */
 
-im_status im_fast_rope(const im_kernel_call *c) {
+im_status im_fast_rope(const im_kernel_call *c)
+{
     const im_nn_rows *rows = im_nn_rows_of(c->isa);
     const im_op_args *a = c->args;
     if (rows == NULL)
@@ -97,13 +110,14 @@ im_status im_fast_rope(const im_kernel_call *c) {
     return IM_OK;
 }
 
-#define ROW_KIND(name, width)                                                                       \
-    im_status im_fast_##name(const im_kernel_call *c) {                                             \
-        const im_nn_rows *rows = im_nn_rows_of(c->isa);                                             \
-        if (rows == NULL)                                                                           \
-            return im_plain_##name(c);                                                              \
+#define ROW_KIND(name, width)                                                                         \
+    im_status im_fast_##name(const im_kernel_call *c)                                                 \
+    {                                                                                                 \
+        const im_nn_rows *rows = im_nn_rows_of(c->isa);                                               \
+        if (rows == NULL)                                                                             \
+            return im_plain_##name(c);                                                                \
         rows_parallel(c, rows->name, c->args->v[0].shape[0], c->args->v[0].shape[1] * (width), 1, 0); \
-        return IM_OK;                                                                               \
+        return IM_OK;                                                                                 \
     }
 ROW_KIND(act, 4) /* an exponential costs some elements' copying */
 ROW_KIND(act_grad, 4)
@@ -113,7 +127,10 @@ ROW_KIND(dropout, 2)
 
 /* ---- kv_write: copies of whole heads; bound by memory, one thread does it ------------------------------------------------- */
 
-im_status im_fast_kv_write(const im_kernel_call *c) { return im_plain_kv_write(c); }
+im_status im_fast_kv_write(const im_kernel_call *c)
+{
+    return im_plain_kv_write(c);
+}
 
 /* ---- xent ---------------------------------------------------------------------------------------------------------------- */
 
@@ -122,19 +139,22 @@ typedef struct xent_job {
     const im_nn_rows *rows;
 } xent_job;
 
-static void xent_run(void *arg, int64_t begin, int64_t end, int thread) {
+static void xent_run(void *arg, int64_t begin, int64_t end, int thread)
+{
     const xent_job *job = arg;
     (void)thread;
     job->rows->xent(job->c, begin, end, job->c->scratch);
 }
 
 /* One loss a row. */
-size_t im_fast_xent_workspace(const im_op_args *a, int threads) {
+size_t im_fast_xent_workspace(const im_op_args *a, int threads)
+{
     (void)threads;
     return (size_t)a->v[0].shape[0] * sizeof(double);
 }
 
-im_status im_fast_xent(const im_kernel_call *c) {
+im_status im_fast_xent(const im_kernel_call *c)
+{
     xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
     if (job.rows == NULL)
         return im_plain_xent(c);
@@ -149,13 +169,15 @@ im_status im_fast_xent(const im_kernel_call *c) {
     return IM_OK;
 }
 
-static void xent_stat_run(void *arg, int64_t begin, int64_t end, int thread) {
+static void xent_stat_run(void *arg, int64_t begin, int64_t end, int thread)
+{
     const xent_job *job = arg;
     (void)thread;
     job->rows->xent_stat(job->c, begin, end);
 }
 
-im_status im_fast_xent_stat(const im_kernel_call *c) {
+im_status im_fast_xent_stat(const im_kernel_call *c)
+{
     xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
     if (job.rows == NULL)
         return im_plain_xent_stat(c);
@@ -165,13 +187,15 @@ im_status im_fast_xent_stat(const im_kernel_call *c) {
     return IM_OK;
 }
 
-static void xent_merge_run(void *arg, int64_t begin, int64_t end, int thread) {
+static void xent_merge_run(void *arg, int64_t begin, int64_t end, int thread)
+{
     const xent_job *job = arg;
     (void)thread;
     job->rows->xent_merge(job->c, begin, end, job->c->scratch);
 }
 
-im_status im_fast_xent_merge(const im_kernel_call *c) {
+im_status im_fast_xent_merge(const im_kernel_call *c)
+{
     xent_job job = {.c = c, .rows = im_nn_rows_of(c->isa)};
     if (job.rows == NULL)
         return im_plain_xent_merge(c);

@@ -77,7 +77,8 @@ typedef struct im_dropout {
     float scale; /* 1/(1-p), what kept values are multiplied with */
 } im_dropout;
 
-static inline im_dropout im_dropout_make(double p, int64_t seed, int64_t site) {
+static inline im_dropout im_dropout_make(double p, int64_t seed, int64_t site)
+{
     im_dropout d = {.on = p > 0.0, .scale = 1.0f, .key = (uint64_t)seed + ((uint64_t)site + 1) * 0x9E3779B97F4A7C15u};
     if (d.on) {
         d.threshold = (uint32_t)(p * 0x1p32);
@@ -88,7 +89,8 @@ static inline im_dropout im_dropout_make(double p, int64_t seed, int64_t site) {
 
 /* The word of (sample, position, column) for im_op_dropout. Columns are dealt so that 16 neighbours are 16 counters: a vector
  * of any width up to 16 lanes needs no shuffle. */
-static inline uint32_t im_dropout_word(const im_dropout *d, int64_t sample, int64_t position, int64_t column) {
+static inline uint32_t im_dropout_word(const im_dropout *d, int64_t sample, int64_t position, int64_t column)
+{
     uint32_t w[4];
     uint64_t lo = (uint64_t)(uint32_t)((column >> 6) << 4 | (column & 15)) | (uint64_t)(uint32_t)position << 32;
     im_philox(d->key, lo, (uint64_t)sample, w);
@@ -96,8 +98,12 @@ static inline uint32_t im_dropout_word(const im_dropout *d, int64_t sample, int6
 }
 
 /* The word of (sample, head, query position, key position) for attention: four neighbouring keys share a counter. */
-static inline uint64_t im_attn_counter_hi(int64_t sample, int64_t head) { return (uint64_t)sample + ((uint64_t)head << 48); }
-static inline uint32_t im_attn_word(const im_dropout *d, int64_t sample, int64_t head, int32_t pos_q, int32_t pos_k) {
+static inline uint64_t im_attn_counter_hi(int64_t sample, int64_t head)
+{
+    return (uint64_t)sample + ((uint64_t)head << 48);
+}
+static inline uint32_t im_attn_word(const im_dropout *d, int64_t sample, int64_t head, int32_t pos_q, int32_t pos_k)
+{
     uint32_t w[4];
     im_philox(d->key, (uint64_t)((uint32_t)pos_k >> 2) | (uint64_t)(uint32_t)pos_q << 32, im_attn_counter_hi(sample, head), w);
     return w[(uint32_t)pos_k & 3];
@@ -106,9 +112,15 @@ static inline uint32_t im_attn_word(const im_dropout *d, int64_t sample, int64_t
 /* ---- tables that are a part of a vocabulary -------------------------------------------------------------------------------- */
 
 /* Whether row `id` (counted from the table's first) lies in operand i's table. */
-static inline bool im_table_row(const im_op_args *a, int i, int64_t id) { return id >= 0 && id < a->v[i].shape[0]; }
+static inline bool im_table_row(const im_op_args *a, int i, int64_t id)
+{
+    return id >= 0 && id < a->v[i].shape[0];
+}
 /* The whole vocabulary: what the op says, or the table. */
-static inline int64_t im_whole_vocabulary(int64_t said, const im_view *table) { return said > 0 ? said : table->shape[0]; }
+static inline int64_t im_whole_vocabulary(int64_t said, const im_view *table)
+{
+    return said > 0 ? said : table->shape[0];
+}
 
 /* ---- attention: the operands by name -------------------------------------------------------------------------------------- */
 
@@ -128,26 +140,32 @@ typedef struct im_attn {
     int64_t keys;                  /* the first `keys` of Tk count */
     im_heads q, k, v, o, dout, dq, dk, dv;
     im_places pos_q, pos_k, seg_q, seg_k;
-    char *lse;                     /* fp32 (B,Tq,H) */
+    char *lse; /* fp32 (B,Tq,H) */
     int64_t lse_b, lse_t, lse_h;
     bool causal;
-    int64_t window;                /* 0: none */
+    int64_t window; /* 0: none */
     float scale;
     im_dropout drop;
-    int64_t sample0, head0;        /* global numbers of batch row 0 and of head 0 */
+    int64_t sample0, head0; /* global numbers of batch row 0 and of head 0 */
 } im_attn;
 
 im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out) IM_MUST_CHECK;
 
-static inline void *im_head_row(const im_heads *x, int64_t b, int64_t t, int64_t h) {
+static inline void *im_head_row(const im_heads *x, int64_t b, int64_t t, int64_t h)
+{
     return x->p + (size_t)(b * x->b + t * x->t + h * x->h) * (x->type == IM_BF16 ? 2 : 4);
 }
-static inline float *im_attn_lse(const im_attn *a, int64_t b, int64_t t, int64_t h) {
+static inline float *im_attn_lse(const im_attn *a, int64_t b, int64_t t, int64_t h)
+{
     return (float *)(void *)a->lse + b * a->lse_b + t * a->lse_t + h * a->lse_h;
 }
-static inline int32_t im_place(const im_places *x, int64_t b, int64_t t) { return x->p[b * x->b + t * x->t]; }
+static inline int32_t im_place(const im_places *x, int64_t b, int64_t t)
+{
+    return x->p[b * x->b + t * x->t];
+}
 
-static inline bool im_attn_visible(const im_attn *a, int32_t pos_q, int32_t pos_k, int32_t seg_q, int32_t seg_k) {
+static inline bool im_attn_visible(const im_attn *a, int32_t pos_q, int32_t pos_k, int32_t seg_q, int32_t seg_k)
+{
     int64_t distance = (int64_t)pos_q - pos_k;
     return (!a->causal || distance >= 0) && (a->window <= 0 || distance < a->window) && seg_q == seg_k;
 }
@@ -163,12 +181,19 @@ enum {
     IM_NORM_GRAD_BLOCKS = 64, /* and at most this many blocks */
     IM_PAD = 16               /* row length of scratch is a multiple of this: the widest vector */
 };
-static inline int64_t im_pad(int64_t n) { return (n + IM_PAD - 1) / IM_PAD * IM_PAD; }
-static inline int64_t im_norm_grad_rows(int64_t n) {
+static inline int64_t im_pad(int64_t n)
+{
+    return (n + IM_PAD - 1) / IM_PAD * IM_PAD;
+}
+static inline int64_t im_norm_grad_rows(int64_t n)
+{
     int64_t rows = (n + IM_NORM_GRAD_BLOCKS - 1) / IM_NORM_GRAD_BLOCKS;
     return rows < IM_NORM_GRAD_BLOCK ? IM_NORM_GRAD_BLOCK : rows;
 }
-static inline bool im_attn_few(const im_attn *a) { return a->Tq < IM_ATTN_FEW; }
+static inline bool im_attn_few(const im_attn *a)
+{
+    return a->Tq < IM_ATTN_FEW;
+}
 
 /* ---- per instruction set ---------------------------------------------------------------------------------------------------- */
 
@@ -181,14 +206,14 @@ typedef struct im_nn_rows {
     void (*xent)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
     void (*xent_stat)(const im_kernel_call *c, int64_t begin, int64_t end);
     void (*xent_merge)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
-    void (*attention)(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch); /* query tiles [first, first+n) */
-    void (*attention_few)(const im_attn *a, int64_t task, float *scratch, float *part); /* task: (b, kv head, chunk) */
-    void (*attention_merge)(const im_attn *a, int64_t task, const float *part);         /* task: (b, kv head) */
+    void (*attention)(const im_attn *a, int64_t b, int64_t h, int64_t first, int64_t n, float *scratch);        /* query tiles [first, first+n) */
+    void (*attention_few)(const im_attn *a, int64_t task, float *scratch, float *part);                         /* task: (b, kv head, chunk) */
+    void (*attention_merge)(const im_attn *a, int64_t task, const float *part);                                 /* task: (b, kv head) */
     void (*attention_grad)(const im_attn *a, int64_t b, int64_t head, int64_t end, float *scratch, float *sum); /* heads of one kv head */
     void (*attention_grad_merge)(const im_attn *a, int64_t b, int64_t g, int64_t n, float *sums);
     /* out[n] = a . w[n] for N bf16 rows of K, ldw apart */
     void (*dots_bf16)(const float *a, const uint16_t *w, int64_t ldw, int64_t N, int64_t K, float *out);
-    void (*exp)(const float *x, int64_t n, float *out);                       /* for tests */
+    void (*exp)(const float *x, int64_t n, float *out); /* for tests */
 } im_nn_rows;
 
 #if IM_X86

@@ -1,25 +1,30 @@
 /* Plain attention and its gradient: one query after the other, every score computed where it is needed. The oracle. */
 #include "tensor/cpu/nn_kernels.h"
 
-static im_heads heads_of(const im_kernel_call *c, int i) {
+static im_heads heads_of(const im_kernel_call *c, int i)
+{
     const im_view *v = &c->args->v[i];
     return (im_heads){.p = c->p[i], .type = (im_dtype)v->dtype, .b = v->stride[0], .t = v->stride[1], .h = v->stride[2]};
 }
 
-static im_places places_of(const im_kernel_call *c, int i) {
+static im_places places_of(const im_kernel_call *c, int i)
+{
     const im_view *v = &c->args->v[i];
     return (im_places){.p = im_op_has(c->args, i) ? c->p[i] : NULL, .b = v->stride[0], .t = v->stride[1]};
 }
 
 /* operands: q k v pos_q pos_k seg_q seg_k o lse [do dq dk dv] */
-im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out) {
+im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out)
+{
     const im_op_args *a = c->args;
-    im_attn x = {.B = a->v[0].shape[0], .Tq = a->v[0].shape[1], .H = a->v[0].shape[2], .E = a->v[0].shape[3], .Tk = a->v[1].shape[1], .K = a->v[1].shape[2]};
+    im_attn x = {
+        .B = a->v[0].shape[0], .Tq = a->v[0].shape[1], .H = a->v[0].shape[2], .E = a->v[0].shape[3], .Tk = a->v[1].shape[1], .K = a->v[1].shape[2]};
     x.G = x.K > 0 ? x.H / x.K : 0;
     x.keys = x.Tk;
     if (a->i[4] != 0) {
         if (c->now->kv_len < 0 || c->now->kv_len > x.Tk)
-            return im_fail(c->ctx, IM_ERR_ARG, "attention: %lld valid keys, but the cache has places for %lld", (long long)c->now->kv_len, (long long)x.Tk);
+            return im_fail(c->ctx, IM_ERR_ARG, "attention: %lld valid keys, but the cache has places for %lld", (long long)c->now->kv_len,
+                           (long long)x.Tk);
         x.keys = c->now->kv_len;
     }
     x.q = heads_of(c, 0);
@@ -50,12 +55,14 @@ im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out) {
     return IM_OK;
 }
 
-static bool visible(const im_attn *a, int64_t b, int64_t t, int64_t j) {
+static bool visible(const im_attn *a, int64_t b, int64_t t, int64_t j)
+{
     int32_t seg_q = a->seg_q.p ? im_place(&a->seg_q, b, t) : 0, seg_k = a->seg_k.p ? im_place(&a->seg_k, b, j) : 0;
     return im_attn_visible(a, im_place(&a->pos_q, b, t), im_place(&a->pos_k, b, j), seg_q, seg_k);
 }
 
-static double dot(const im_heads *x, int64_t xb, int64_t xt, int64_t xh, const im_heads *y, int64_t yt, int64_t yh, int64_t E) {
+static double dot(const im_heads *x, int64_t xb, int64_t xt, int64_t xh, const im_heads *y, int64_t yt, int64_t yh, int64_t E)
+{
     const void *p = im_head_row(x, xb, xt, xh), *q = im_head_row(y, xb, yt, yh);
     double sum = 0.0;
     for (int64_t e = 0; e < E; e++)
@@ -63,12 +70,14 @@ static double dot(const im_heads *x, int64_t xb, int64_t xt, int64_t xh, const i
     return sum;
 }
 
-static double score(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j) {
+static double score(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j)
+{
     return dot(&a->q, b, t, h, &a->k, j, h / a->G, a->E) * a->scale;
 }
 
 /* What dropout multiplies the probability with. */
-static double kept(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j) {
+static double kept(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j)
+{
     if (!a->drop.on)
         return 1.0;
     uint32_t word = im_attn_word(&a->drop, a->sample0 + b, a->head0 + h, im_place(&a->pos_q, b, t), im_place(&a->pos_k, b, j));
@@ -76,18 +85,21 @@ static double kept(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j)
 }
 
 /* sum[e] += f * row[e] */
-static void accumulate(double *sum, double f, im_dtype t, const void *row, int64_t E) {
+static void accumulate(double *sum, double f, im_dtype t, const void *row, int64_t E)
+{
     for (int64_t e = 0; e < E; e++)
         sum[e] += f * im_load(t, row, e);
 }
 
-static void store_row(const im_heads *x, int64_t b, int64_t t, int64_t h, const double *from, int64_t E) {
+static void store_row(const im_heads *x, int64_t b, int64_t t, int64_t h, const double *from, int64_t E)
+{
     for (int64_t e = 0; e < E; e++)
         im_store(x->type, im_head_row(x, b, t, h), e, (float)from[e]);
 }
 
 /* o: scratch of E */
-static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *o) {
+static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *o)
+{
     double top = -INFINITY, sum = 0.0;
     for (int64_t j = 0; j < a->keys; j++)
         if (visible(a, b, t, j)) {
@@ -105,12 +117,14 @@ static void forward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, dou
     *im_attn_lse(a, b, t, h) = sum == 0.0 ? -INFINITY : (float)(top + log(sum));
 }
 
-size_t im_plain_attention_workspace(const im_op_args *a, int threads) {
+size_t im_plain_attention_workspace(const im_op_args *a, int threads)
+{
     (void)threads;
     return (size_t)a->v[0].shape[3] * sizeof(double);
 }
 
-im_status im_plain_attention(const im_kernel_call *c) {
+im_status im_plain_attention(const im_kernel_call *c)
+{
     im_attn a;
     IM_TRY(im_attn_make(c, false, &a));
     for (int64_t b = 0; b < a.B; b++)
@@ -121,7 +135,8 @@ im_status im_plain_attention(const im_kernel_call *c) {
 }
 
 /* One query: its dq (E), and what it adds to dk and dv (Tk,E). dS = P * (dP - delta) * scale, with dP and delta after dropout. */
-static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *dq, double *dk, double *dv) {
+static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, double *dq, double *dk, double *dv)
+{
     double delta = dot(&a->dout, b, t, h, &a->o, t, h, a->E), lse = *im_attn_lse(a, b, t, h);
     memset(dq, 0, (size_t)a->E * sizeof *dq);
     for (int64_t j = 0; j < a->keys; j++) {
@@ -136,12 +151,14 @@ static void backward_query(const im_attn *a, int64_t b, int64_t t, int64_t h, do
     store_row(&a->dq, b, t, h, dq, a->E);
 }
 
-size_t im_plain_attention_grad_workspace(const im_op_args *a, int threads) {
+size_t im_plain_attention_grad_workspace(const im_op_args *a, int threads)
+{
     (void)threads;
     return (size_t)(a->v[0].shape[3] * (1 + 2 * a->v[1].shape[1])) * sizeof(double);
 }
 
-im_status im_plain_attention_grad(const im_kernel_call *c) {
+im_status im_plain_attention_grad(const im_kernel_call *c)
+{
     im_attn a;
     IM_TRY(im_attn_make(c, true, &a));
     double *dq = c->scratch, *dk = dq + a.E, *dv = dk + a.Tk * a.E;

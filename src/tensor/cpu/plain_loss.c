@@ -5,7 +5,8 @@
 
 /* ---- xent ---------------------------------------------------------------------------------------------------------------- */
 
-im_status im_check_targets(const im_kernel_call *c) {
+im_status im_check_targets(const im_kernel_call *c)
+{
     const im_view *target = &c->args->v[1];
     const int32_t *t = c->p[1];
     for (int64_t r = 0; r < target->shape[0]; r++) {
@@ -18,7 +19,8 @@ im_status im_check_targets(const im_kernel_call *c) {
 }
 
 /* One row: its loss; dlogits and the log-probability where they are asked for. */
-static double xent_row(const im_kernel_call *c, int64_t r) {
+static double xent_row(const im_kernel_call *c, int64_t r)
+{
     const im_view *logits = &c->args->v[0], *grad = &c->args->v[3];
     const float *z = (const float *)c->p[0] + r * logits->stride[0];
     int64_t V = logits->shape[1], real = c->args->i[0], target = ((const int32_t *)c->p[1])[r * c->args->v[1].stride[0]];
@@ -47,7 +49,8 @@ static double xent_row(const im_kernel_call *c, int64_t r) {
     return loss;
 }
 
-im_status im_plain_xent(const im_kernel_call *c) {
+im_status im_plain_xent(const im_kernel_call *c)
+{
     IM_TRY(im_check_targets(c));
     double *loss = c->p[2], sum = c->args->i[1] != 0 ? *loss : 0.0;
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
@@ -58,7 +61,8 @@ im_status im_plain_xent(const im_kernel_call *c) {
 
 /* ---- count, clip --------------------------------------------------------------------------------------------------------- */
 
-im_status im_plain_count(const im_kernel_call *c) {
+im_status im_plain_count(const im_kernel_call *c)
+{
     const im_view *target = &c->args->v[0];
     int64_t n = 0;
     for (int64_t r = 0; r < target->shape[0]; r++)
@@ -68,7 +72,8 @@ im_status im_plain_count(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_clip(const im_kernel_call *c) {
+im_status im_plain_clip(const im_kernel_call *c)
+{
     double sumsq = *(const double *)c->p[0], count = *(const double *)c->p[1], loss = *(const double *)c->p[2];
     const double *hyper = c->p[3];
     double *out = c->p[4], limit = hyper[IM_HYPER_CLIP];
@@ -94,19 +99,22 @@ typedef struct candidate {
 } candidate;
 
 /* Larger probability first, then the lower id. */
-static int by_probability(const void *x, const void *y) {
+static int by_probability(const void *x, const void *y)
+{
     const candidate *a = x, *b = y;
     if (a->p != b->p)
         return a->p > b->p ? -1 : 1;
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-size_t im_plain_sample_workspace(const im_op_args *a, int threads) {
+size_t im_plain_sample_workspace(const im_op_args *a, int threads)
+{
     return (size_t)threads * (size_t)a->v[0].shape[1] * sizeof(candidate);
 }
 
 /* Restores a heap with the least likely candidate at its root, after x[at] changed. */
-static void sift(candidate *x, int64_t n, int64_t at) {
+static void sift(candidate *x, int64_t n, int64_t at)
+{
     for (;;) {
         int64_t worst = at;
         for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++)
@@ -122,7 +130,8 @@ static void sift(candidate *x, int64_t n, int64_t at) {
 }
 
 /* Moves the k likeliest of n candidates to the front, in any order. */
-static void select_best(candidate *x, int64_t n, int64_t k) {
+static void select_best(candidate *x, int64_t n, int64_t k)
+{
     for (int64_t i = k / 2; i-- > 0;)
         sift(x, k, i);
     for (int64_t i = k; i < n; i++)
@@ -134,7 +143,8 @@ static void select_best(candidate *x, int64_t n, int64_t k) {
 
 /* Keeps the likeliest candidates: at most k of them (0: all), and the fewest whose sum reaches share of the whole. Returns how many;
  * *total is their sum. Candidates below (1 - share) / n of the whole cannot be needed to reach the share: they are not sorted. */
-static int64_t narrow(candidate *x, int64_t n, int64_t k, double share, double *total) {
+static int64_t narrow(candidate *x, int64_t n, int64_t k, double share, double *total)
+{
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++)
         sum += x[i].p;
@@ -173,7 +183,8 @@ static int64_t narrow(candidate *x, int64_t n, int64_t k, double share, double *
     return n;
 }
 
-static int64_t draw(const im_kernel_call *c, int64_t r, const float *z, double top, candidate *x) {
+static int64_t draw(const im_kernel_call *c, int64_t r, const float *z, double top, candidate *x)
+{
     int64_t V = c->args->i[2], n = V;
     for (int64_t j = 0; j < V; j++)
         x[j] = (candidate){.p = exp((z[j] - top) / c->args->f[0]), .id = j};
@@ -193,7 +204,8 @@ static int64_t draw(const im_kernel_call *c, int64_t r, const float *z, double t
     return x[last].id;
 }
 
-static im_status sample_row(const im_kernel_call *c, int64_t r, candidate *x) {
+static im_status sample_row(const im_kernel_call *c, int64_t r, candidate *x)
+{
     const im_view *logits = &c->args->v[0];
     const float *z = (const float *)c->p[0] + r * logits->stride[0];
     int64_t V = c->args->i[2], best = 0;
@@ -219,7 +231,8 @@ typedef struct sample_job {
     im_status status[64]; /* by thread: the first failure's message is in the context */
 } sample_job;
 
-static void sample_rows(void *arg, int64_t begin, int64_t end, int thread) {
+static void sample_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
     sample_job *job = arg;
     candidate *x = (candidate *)job->c->scratch + (size_t)thread * (size_t)job->c->args->v[0].shape[1];
     for (int64_t r = begin; r < end; r++) {
@@ -229,7 +242,8 @@ static void sample_rows(void *arg, int64_t begin, int64_t end, int thread) {
     }
 }
 
-im_status im_fast_sample(const im_kernel_call *c) {
+im_status im_fast_sample(const im_kernel_call *c)
+{
     sample_job job = {.c = c};
     int64_t n = c->args->v[0].shape[0];
     im_parallel_ranges(c->threads < 64 ? c->threads : 64, n, 1, 1, sample_rows, &job);
@@ -238,7 +252,8 @@ im_status im_fast_sample(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_sample(const im_kernel_call *c) {
+im_status im_plain_sample(const im_kernel_call *c)
+{
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
         IM_TRY(sample_row(c, r, c->scratch));
     return IM_OK;

@@ -1,21 +1,30 @@
 /* Plain embed, norm, rope, act, glu, dropout, kv_write and their gradients: the oracles. Sums are in f64. */
 #include "tensor/cpu/nn_kernels.h"
 
-static im_dtype type_of(const im_kernel_call *c, int i) { return (im_dtype)c->args->v[i].dtype; }
+static im_dtype type_of(const im_kernel_call *c, int i)
+{
+    return (im_dtype)c->args->v[i].dtype;
+}
 
-static double get(const im_kernel_call *c, int i, int64_t r, int64_t col) {
+static double get(const im_kernel_call *c, int i, int64_t r, int64_t col)
+{
     const im_view *v = &c->args->v[i];
     return im_load(type_of(c, i), c->p[i], r * v->stride[0] + col * v->stride[1]);
 }
 
-static void put(const im_kernel_call *c, int i, int64_t r, int64_t col, double x) {
+static void put(const im_kernel_call *c, int i, int64_t r, int64_t col, double x)
+{
     const im_view *v = &c->args->v[i];
     im_store(type_of(c, i), c->p[i], r * v->stride[0] + col * v->stride[1], (float)x);
 }
 
-static double get1(const im_kernel_call *c, int i, int64_t col) { return im_load(type_of(c, i), c->p[i], col * c->args->v[i].stride[0]); }
+static double get1(const im_kernel_call *c, int i, int64_t col)
+{
+    return im_load(type_of(c, i), c->p[i], col * c->args->v[i].stride[0]);
+}
 
-im_status im_check_ids(const im_kernel_call *c, const char *what, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size) {
+im_status im_check_ids(const im_kernel_call *c, const char *what, const int32_t *ids, int64_t n, int64_t stride, int64_t low, int64_t size)
+{
     for (int64_t r = 0; r < n; r++) {
         int64_t id = ids[r * stride];
         if (id < low || id >= size)
@@ -27,7 +36,8 @@ im_status im_check_ids(const im_kernel_call *c, const char *what, const int32_t 
 
 /* ---- embed ------------------------------------------------------------------------------------------------------------- */
 
-im_status im_plain_embed(const im_kernel_call *c) {
+im_status im_plain_embed(const im_kernel_call *c)
+{
     const im_view *ids = &c->args->v[0], *table = &c->args->v[1];
     bool second = im_op_has(c->args, 4);
     const int32_t *id = c->p[0], *pos = second ? c->p[3] : NULL;
@@ -45,7 +55,8 @@ im_status im_plain_embed(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_embed_grad(const im_kernel_call *c) {
+im_status im_plain_embed_grad(const im_kernel_call *c)
+{
     const im_view *ids = &c->args->v[0], *table = &c->args->v[2];
     const int32_t *id = c->p[0];
     IM_TRY(im_check_ids(c, "embed: token id", id, ids->shape[0], ids->stride[0], 0, im_whole_vocabulary(c->args->i[2], table)));
@@ -65,7 +76,8 @@ im_status im_plain_embed_grad(const im_kernel_call *c) {
 /* ---- norm -------------------------------------------------------------------------------------------------------------- */
 
 /* What is normalised: x, or x + res rounded to the activation type. */
-static double norm_input(const im_kernel_call *c, int64_t r, int64_t d) {
+static double norm_input(const im_kernel_call *c, int64_t r, int64_t d)
+{
     double x = get(c, 0, r, d);
     if (!im_op_has(c->args, 5))
         return x;
@@ -73,7 +85,8 @@ static double norm_input(const im_kernel_call *c, int64_t r, int64_t d) {
     return type_of(c, 0) == IM_BF16 ? im_bf16_f32(im_f32_bf16(sum)) : sum;
 }
 
-im_status im_plain_norm(const im_kernel_call *c) {
+im_status im_plain_norm(const im_kernel_call *c)
+{
     const im_view *x = &c->args->v[0];
     bool layer = c->args->i[1] == IM_NORM_LAYER;
     int64_t D = x->shape[1];
@@ -102,7 +115,8 @@ im_status im_plain_norm(const im_kernel_call *c) {
 }
 
 /* operands: x w stat dy dx dw db dres */
-static void norm_grad_row(const im_kernel_call *c, int64_t r) {
+static void norm_grad_row(const im_kernel_call *c, int64_t r)
+{
     int64_t D = c->args->v[0].shape[1];
     bool layer = c->args->i[1] == IM_NORM_LAYER;
     double mean = layer ? get(c, 2, r, 0) : 0.0, rstd = get(c, 2, r, layer ? 1 : 0);
@@ -119,7 +133,8 @@ static void norm_grad_row(const im_kernel_call *c, int64_t r) {
     }
 }
 
-im_status im_plain_norm_grad(const im_kernel_call *c) {
+im_status im_plain_norm_grad(const im_kernel_call *c)
+{
     const im_view *x = &c->args->v[0];
     bool layer = c->args->i[1] == IM_NORM_LAYER, add = c->args->i[0] != 0;
     for (int64_t d = 0; d < x->shape[1]; d++) {
@@ -141,7 +156,8 @@ im_status im_plain_norm_grad(const im_kernel_call *c) {
 
 /* ---- rope -------------------------------------------------------------------------------------------------------------- */
 
-im_status im_plain_rope(const im_kernel_call *c) {
+im_status im_plain_rope(const im_kernel_call *c)
+{
     const im_view *x = &c->args->v[0], *y = &c->args->v[1], *pos = &c->args->v[2], *table = &c->args->v[3];
     im_dtype t = type_of(c, 0);
     int64_t half = table->shape[1] / 2;
@@ -170,7 +186,8 @@ im_status im_plain_rope(const im_kernel_call *c) {
 static const double root_2_over_pi = 0.79788456080286535588, gelu_cubic = 0.044715;
 
 /* The activation and its derivative. */
-static double act_at(im_act kind, double x, double *slope) {
+static double act_at(im_act kind, double x, double *slope)
+{
     if (kind == IM_ACT_RELU) {
         *slope = isnan(x) ? x : x > 0.0 ? 1.0 : 0.0;
         return x > 0.0 || isnan(x) ? x : 0.0;
@@ -195,7 +212,8 @@ static double act_at(im_act kind, double x, double *slope) {
     return gate == 0.0 ? 0.0 : x * gate;
 }
 
-im_status im_plain_act(const im_kernel_call *c) {
+im_status im_plain_act(const im_kernel_call *c)
+{
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
         for (int64_t f = 0; f < c->args->v[0].shape[1]; f++) {
             double slope;
@@ -204,7 +222,8 @@ im_status im_plain_act(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_act_grad(const im_kernel_call *c) {
+im_status im_plain_act_grad(const im_kernel_call *c)
+{
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)
         for (int64_t f = 0; f < c->args->v[0].shape[1]; f++) {
             double slope;
@@ -214,7 +233,8 @@ im_status im_plain_act_grad(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_glu(const im_kernel_call *c) {
+im_status im_plain_glu(const im_kernel_call *c)
+{
     int64_t F = c->args->v[1].shape[1];
     for (int64_t r = 0; r < c->args->v[1].shape[0]; r++)
         for (int64_t f = 0; f < F; f++) {
@@ -224,7 +244,8 @@ im_status im_plain_glu(const im_kernel_call *c) {
     return IM_OK;
 }
 
-im_status im_plain_glu_grad(const im_kernel_call *c) {
+im_status im_plain_glu_grad(const im_kernel_call *c)
+{
     int64_t F = c->args->v[1].shape[1];
     for (int64_t r = 0; r < c->args->v[1].shape[0]; r++)
         for (int64_t f = 0; f < F; f++) {
@@ -238,7 +259,8 @@ im_status im_plain_glu_grad(const im_kernel_call *c) {
 
 /* ---- dropout, kv_write --------------------------------------------------------------------------------------------------- */
 
-im_status im_plain_dropout(const im_kernel_call *c) {
+im_status im_plain_dropout(const im_kernel_call *c)
+{
     const im_op_args *a = c->args;
     im_dropout drop = im_dropout_make(a->f[0], a->i[0], a->i[1]);
     for (int64_t r = 0; r < a->v[0].shape[0]; r++)
@@ -251,7 +273,8 @@ im_status im_plain_dropout(const im_kernel_call *c) {
 }
 
 /* Rows [0,B*T*K) of k go to the cache; shared by both versions but for the threads. */
-im_status im_plain_kv_write(const im_kernel_call *c) {
+im_status im_plain_kv_write(const im_kernel_call *c)
+{
     const im_view *k = &c->args->v[0], *cache = &c->args->v[1];
     size_t size = im_dtype_size(type_of(c, 0));
     int64_t at = c->now->pos;

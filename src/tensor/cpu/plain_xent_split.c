@@ -1,7 +1,8 @@
 /* Plain cross-entropy over a split vocabulary: xent_stat and xent_merge, and what their fast versions share. */
 #include "tensor/cpu/nn_kernels.h"
 
-im_status im_check_split_targets(const im_kernel_call *c) {
+im_status im_check_split_targets(const im_kernel_call *c)
+{
     const im_view *target = &c->args->v[1];
     const int32_t *t = c->p[1];
     for (int64_t r = 0; r < target->shape[0]; r++) {
@@ -13,11 +14,18 @@ im_status im_check_split_targets(const im_kernel_call *c) {
     return IM_OK;
 }
 
-static const float *logits_row(const im_kernel_call *c, int64_t r) { return (const float *)c->p[0] + r * c->args->v[0].stride[0]; }
+static const float *logits_row(const im_kernel_call *c, int64_t r)
+{
+    return (const float *)c->p[0] + r * c->args->v[0].stride[0];
+}
 
-static int64_t target_of(const im_kernel_call *c, int64_t r) { return ((const int32_t *)c->p[1])[r * c->args->v[1].stride[0]]; }
+static int64_t target_of(const im_kernel_call *c, int64_t r)
+{
+    return ((const int32_t *)c->p[1])[r * c->args->v[1].stride[0]];
+}
 
-im_status im_plain_xent_stat(const im_kernel_call *c) {
+im_status im_plain_xent_stat(const im_kernel_call *c)
+{
     IM_TRY(im_check_split_targets(c));
     const im_op_args *a = c->args;
     for (int64_t r = 0; r < a->v[0].shape[0]; r++) {
@@ -39,7 +47,8 @@ im_status im_plain_xent_stat(const im_kernel_call *c) {
 }
 
 /* In the order of the parts, so that every part gets the same bits. */
-im_xent_row im_xent_merge_row(const im_kernel_call *c, int64_t r) {
+im_xent_row im_xent_merge_row(const im_kernel_call *c, int64_t r)
+{
     const im_view *v = &c->args->v[2];
     im_xent_row m = {.top = -INFINITY, .target = -INFINITY};
     for (int64_t p = 0; p < v->shape[0]; p++) {
@@ -58,7 +67,8 @@ im_xent_row im_xent_merge_row(const im_kernel_call *c, int64_t r) {
     return m;
 }
 
-static double merge_row(const im_kernel_call *c, int64_t r) {
+static double merge_row(const im_kernel_call *c, int64_t r)
+{
     const im_op_args *a = c->args;
     const float *z = logits_row(c, r);
     int64_t V = a->v[0].shape[1], target = target_of(c, r), own = target - a->i[0];
@@ -76,7 +86,8 @@ static double merge_row(const im_kernel_call *c, int64_t r) {
     return counted ? loss : 0.0;
 }
 
-im_status im_plain_xent_merge(const im_kernel_call *c) {
+im_status im_plain_xent_merge(const im_kernel_call *c)
+{
     IM_TRY(im_check_split_targets(c));
     double *loss = c->p[3], sum = c->args->i[1] != 0 ? *loss : 0.0;
     for (int64_t r = 0; r < c->args->v[0].shape[0]; r++)

@@ -1,10 +1,14 @@
 /* rows: norm, act, glu, rope, dropout, embed and their gradients, one row after the other. Included once per instruction set. */
 
-VEC void *row_at(const im_kernel_call *c, int i, int64_t r) {
+VEC void *row_at(const im_kernel_call *c, int i, int64_t r)
+{
     const im_view *v = &c->args->v[i];
     return (char *)c->p[i] + (size_t)(r * v->stride[0]) * (v->dtype == IM_BF16 ? 2 : 4);
 }
-VEC void *row_if(const im_kernel_call *c, int i, int64_t r) { return im_op_has(c->args, i) ? row_at(c, i, r) : NULL; }
+VEC void *row_if(const im_kernel_call *c, int i, int64_t r)
+{
+    return im_op_has(c->args, i) ? row_at(c, i, r) : NULL;
+}
 
 /* Calls body with the dtype as a constant, so that each loop exists once per format. */
 #define BY_TYPE(t, call32, call16) \
@@ -18,7 +22,8 @@ VEC void *row_if(const im_kernel_call *c, int i, int64_t r) { return im_op_has(c
 
 /* ---- embed ------------------------------------------------------------------------------------------------------------- */
 
-VEC void embed_row(im_dtype t, const void *table, const void *table2, float scale, int64_t D, void *out) {
+VEC void embed_row(im_dtype t, const void *table, const void *table2, float scale, int64_t D, void *out)
+{
     vf s = vf_set(scale);
     for (int64_t d = 0; d < D; d += IM_VEC) {
         int64_t w = vec_left(D, d);
@@ -28,7 +33,8 @@ VEC void embed_row(im_dtype t, const void *table, const void *table2, float scal
     }
 }
 
-static void embed_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {
+static void embed_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch)
+{
     (void)scratch;
     const im_op_args *a = c->args;
     im_dtype t = (im_dtype)a->v[1].dtype;
@@ -43,7 +49,8 @@ static void embed_rows(const im_kernel_call *c, int64_t begin, int64_t end, floa
 }
 
 /* dtable[id of r, column] += dy[r, column] for the columns [begin, end), r ascending. */
-VEC void embed_grad_body(const im_kernel_call *c, im_dtype t, int64_t begin, int64_t end) {
+VEC void embed_grad_body(const im_kernel_call *c, im_dtype t, int64_t begin, int64_t end)
+{
     const im_op_args *a = c->args;
     for (int64_t r = 0; r < a->v[0].shape[0]; r++) {
         const void *dy = row_at(c, 1, r);
@@ -58,7 +65,8 @@ VEC void embed_grad_body(const im_kernel_call *c, im_dtype t, int64_t begin, int
     }
 }
 
-static void embed_grad_columns(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {
+static void embed_grad_columns(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch)
+{
     (void)scratch;
     if (c->args->i[0] == 0)
         for (int64_t v = 0; v < c->args->v[2].shape[0]; v++)
@@ -69,7 +77,8 @@ static void embed_grad_columns(const im_kernel_call *c, int64_t begin, int64_t e
 /* ---- norm -------------------------------------------------------------------------------------------------------------- */
 
 /* scratch (pad(D)): the row as fp32. */
-VEC void norm_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t r, float *row) {
+VEC void norm_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t r, float *row)
+{
     const im_op_args *a = c->args;
     int64_t D = a->v[0].shape[1];
     float share = D > 0 ? 1.0f / (float)D : 0.0f;
@@ -113,7 +122,8 @@ VEC void norm_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t r, fl
     }
 }
 
-static void norm_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {
+static void norm_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch)
+{
     im_dtype t = (im_dtype)c->args->v[0].dtype;
     bool layer = c->args->i[1] == IM_NORM_LAYER;
     for (int64_t r = begin; r < end; r++)
@@ -121,7 +131,8 @@ static void norm_rows(const im_kernel_call *c, int64_t begin, int64_t end, float
 }
 
 /* One row of dx, and its share of dw and db, which are fp32 rows of this block. */
-VEC void norm_grad_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t r, float *dw, float *db) {
+VEC void norm_grad_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t r, float *dw, float *db)
+{
     int64_t D = c->args->v[0].shape[1];
     const void *x = row_at(c, 0, r), *w = c->p[1], *dy = row_at(c, 3, r), *dres = row_if(c, 7, r);
     void *dx = row_at(c, 4, r);
@@ -149,7 +160,8 @@ VEC void norm_grad_row(const im_kernel_call *c, im_dtype t, bool layer, int64_t 
 }
 
 /* Blocks of rows. The call's scratch holds, for each block, dw and db: two rows of pad(D). */
-static void norm_grad_blocks(const im_kernel_call *c, int64_t begin, int64_t end, float *unused) {
+static void norm_grad_blocks(const im_kernel_call *c, int64_t begin, int64_t end, float *unused)
+{
     (void)unused;
     im_dtype t = (im_dtype)c->args->v[0].dtype;
     bool layer = c->args->i[1] == IM_NORM_LAYER;
@@ -163,7 +175,8 @@ static void norm_grad_blocks(const im_kernel_call *c, int64_t begin, int64_t end
 }
 
 /* Columns of dw and db: the blocks' sums, in order. */
-static void norm_grad_columns(const im_kernel_call *c, int64_t begin, int64_t end, float *unused) {
+static void norm_grad_columns(const im_kernel_call *c, int64_t begin, int64_t end, float *unused)
+{
     (void)unused;
     int64_t n = c->args->v[0].shape[0], rows = im_norm_grad_rows(n), stride = im_pad(c->args->v[0].shape[1]);
     for (int which = 0; which < 2; which++) {
@@ -180,7 +193,8 @@ static void norm_grad_columns(const im_kernel_call *c, int64_t begin, int64_t en
 
 /* ---- rope -------------------------------------------------------------------------------------------------------------- */
 
-VEC void rope_halves(im_dtype t, const void *x, void *y, const float *table, int64_t half, vf sign) {
+VEC void rope_halves(im_dtype t, const void *x, void *y, const float *table, int64_t half, vf sign)
+{
     const char *x2 = (const char *)x + (size_t)half * (t == IM_BF16 ? 2 : 4);
     char *y2 = (char *)y + (size_t)half * (t == IM_BF16 ? 2 : 4);
     for (int64_t j = 0; j < half; j += IM_VEC) {
@@ -192,7 +206,8 @@ VEC void rope_halves(im_dtype t, const void *x, void *y, const float *table, int
     }
 }
 
-VEC void rope_pairs(im_dtype t, const void *x, void *y, const float *table, int64_t half, float sign) {
+VEC void rope_pairs(im_dtype t, const void *x, void *y, const float *table, int64_t half, float sign)
+{
     for (int64_t j = 0; j < half; j++) {
         float cosine = table[j], sine = sign * table[half + j], a = im_load(t, x, 2 * j), b = im_load(t, x, 2 * j + 1);
         im_store(t, y, 2 * j, a * cosine - b * sine);
@@ -200,7 +215,8 @@ VEC void rope_pairs(im_dtype t, const void *x, void *y, const float *table, int6
     }
 }
 
-VEC void rope_row(const im_kernel_call *c, im_dtype t, int64_t r) {
+VEC void rope_row(const im_kernel_call *c, im_dtype t, int64_t r)
+{
     const im_view *xv = &c->args->v[0], *yv = &c->args->v[1];
     int64_t half = c->args->v[3].shape[1] / 2, size = t == IM_BF16 ? 2 : 4;
     float sign = c->args->i[0] != 0 ? -1.0f : 1.0f;
@@ -217,7 +233,8 @@ VEC void rope_row(const im_kernel_call *c, im_dtype t, int64_t r) {
     }
 }
 
-static void rope_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {
+static void rope_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch)
+{
     (void)scratch;
     for (int64_t r = begin; r < end; r++)
         BY_TYPE(c->args->v[0].dtype, rope_row(c, IM_F32, r), rope_row(c, IM_BF16, r));
@@ -227,7 +244,8 @@ static void rope_rows(const im_kernel_call *c, int64_t begin, int64_t end, float
 
 /* erfc(z) and e^-z^2 for z = x / sqrt(2), x >= 0: erfc(z) = e^-z^2 t P(t), t = 1 / (1 + 0.4 z); P is a minimax polynomial, relative
  * error 1e-8. The exponent is taken from x: a rounded z would cost z^2 ulps. */
-VEC vf erfc_of(vf x, vf *gauss) {
+VEC vf erfc_of(vf x, vf *gauss)
+{
     vf z = vf_mul(x, vf_set(0.70710678f)), t = vf_div(vf_set(1.0f), vf_fma(vf_set(0.4f), z, vf_set(1.0f)));
     vf p = vf_fma(vf_set(-0.02772371609f), t, vf_set(0.1879008944f));
     p = vf_fma(p, t, vf_set(-0.4751584045f));
@@ -245,7 +263,8 @@ VEC vf erfc_of(vf x, vf *gauss) {
 }
 
 /* act(x) = x * gate(x) and its slope gate + x * gate'. x is taken as finite in products, so that -inf gives 0. */
-VEC vf act_at(im_act kind, vf x, vf *slope) {
+VEC vf act_at(im_act kind, vf x, vf *slope)
+{
     const vf zero = vf_set(0.0f), one = vf_set(1.0f);
     if (kind == IM_ACT_RELU) {
         vm negative = vf_lt(x, zero);
@@ -256,7 +275,7 @@ VEC vf act_at(im_act kind, vf x, vf *slope) {
     if (kind == IM_ACT_SILU) {
         gate = vf_div(one, vf_add(one, vf_exp(vf_sub(zero, x))));
         gate_slope = vf_mul(gate, vf_sub(one, gate));
-    } else if (kind == IM_ACT_GELU_TANH) { /* (1 + tanh(u)) / 2 = sigmoid(2u) */
+    } else if (kind == IM_ACT_GELU_TANH) {                                /* (1 + tanh(u)) / 2 = sigmoid(2u) */
         const vf root = vf_set(1.5957691216f), cubic = vf_set(0.044715f); /* 2 sqrt(2/pi) */
         vf square = vf_mul(inner, inner);
         vf twice = vf_mul(root, vf_mul(inner, vf_fma(cubic, square, one)));
@@ -272,7 +291,8 @@ VEC vf act_at(im_act kind, vf x, vf *slope) {
     return vf_mul(finite, gate);
 }
 
-VEC void act_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, int64_t begin, int64_t end) {
+VEC void act_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, int64_t begin, int64_t end)
+{
     int64_t F = c->args->v[0].shape[1];
     for (int64_t r = begin; r < end; r++) {
         const void *x = row_at(c, 0, r), *dy = row_at(c, 1, r);
@@ -285,7 +305,8 @@ VEC void act_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, i
     }
 }
 
-VEC void glu_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, int64_t begin, int64_t end) {
+VEC void glu_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, int64_t begin, int64_t end)
+{
     int64_t F = c->args->v[1].shape[1], size = t == IM_BF16 ? 2 : 4;
     for (int64_t r = begin; r < end; r++) {
         const char *gate = row_at(c, 0, r), *up = gate + F * size, *dy = row_at(c, 1, r);
@@ -305,20 +326,21 @@ VEC void glu_body(const im_kernel_call *c, im_dtype t, im_act kind, bool grad, i
 }
 
 /* One function for each of the eight (activation, format) pairs of a body. */
-#define BY_ACT_TYPE(body, t, grad)                                                                  \
-    switch (c->args->i[0]) {                                                                        \
-    case IM_ACT_GELU_TANH: body(c, t, IM_ACT_GELU_TANH, grad, begin, end); break;                   \
-    case IM_ACT_GELU_ERF: body(c, t, IM_ACT_GELU_ERF, grad, begin, end); break;                     \
-    case IM_ACT_SILU: body(c, t, IM_ACT_SILU, grad, begin, end); break;                             \
-    default: body(c, t, IM_ACT_RELU, grad, begin, end); break;                                      \
+#define BY_ACT_TYPE(body, t, grad)                                                \
+    switch (c->args->i[0]) {                                                      \
+    case IM_ACT_GELU_TANH: body(c, t, IM_ACT_GELU_TANH, grad, begin, end); break; \
+    case IM_ACT_GELU_ERF: body(c, t, IM_ACT_GELU_ERF, grad, begin, end); break;   \
+    case IM_ACT_SILU: body(c, t, IM_ACT_SILU, grad, begin, end); break;           \
+    default: body(c, t, IM_ACT_RELU, grad, begin, end); break;                    \
     }
-#define ACT_ROWS(name, body, grad)                                                                  \
-    static void name(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {         \
-        (void)scratch;                                                                              \
-        if (c->args->v[0].dtype == IM_BF16)                                                         \
-            BY_ACT_TYPE(body, IM_BF16, grad)                                                        \
-        else                                                                                        \
-            BY_ACT_TYPE(body, IM_F32, grad)                                                         \
+#define ACT_ROWS(name, body, grad)                                                        \
+    static void name(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) \
+    {                                                                                     \
+        (void)scratch;                                                                    \
+        if (c->args->v[0].dtype == IM_BF16)                                               \
+            BY_ACT_TYPE(body, IM_BF16, grad)                                              \
+        else                                                                              \
+            BY_ACT_TYPE(body, IM_F32, grad)                                               \
     }
 ACT_ROWS(act_rows, act_body, false)
 ACT_ROWS(act_grad_rows, act_body, true)
@@ -328,7 +350,8 @@ ACT_ROWS(glu_grad_rows, glu_body, true)
 /* ---- dropout ------------------------------------------------------------------------------------------------------------ */
 
 /* Columns are numbered from i[4]. A run of 64 of them, aligned to 64, takes 16 counters with 4 words each (im_dropout_word). */
-VEC void dropout_row(const im_kernel_call *c, im_dtype t, const im_dropout *drop, int64_t r) {
+VEC void dropout_row(const im_kernel_call *c, im_dtype t, const im_dropout *drop, int64_t r)
+{
     const im_op_args *a = c->args;
     const void *x = row_at(c, 0, r), *res = row_if(c, 2, r);
     void *y = row_at(c, 1, r);
@@ -366,7 +389,8 @@ VEC void dropout_row(const im_kernel_call *c, im_dtype t, const im_dropout *drop
     }
 }
 
-static void dropout_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch) {
+static void dropout_rows(const im_kernel_call *c, int64_t begin, int64_t end, float *scratch)
+{
     (void)scratch;
     im_dropout drop = im_dropout_make(c->args->f[0], c->args->i[0], c->args->i[1]);
     for (int64_t r = begin; r < end; r++)
@@ -375,7 +399,8 @@ static void dropout_rows(const im_kernel_call *c, int64_t begin, int64_t end, fl
 
 /* ---- for tests ---------------------------------------------------------------------------------------------------------- */
 
-static void exp_run(const float *x, int64_t n, float *out) {
+static void exp_run(const float *x, int64_t n, float *out)
+{
     for (int64_t i = 0; i < n; i += IM_VEC)
         vf_put(IM_F32, out, i, vec_left(n, i), vf_exp(vf_get(IM_F32, x, i, vec_left(n, i))));
 }

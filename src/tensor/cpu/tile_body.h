@@ -14,7 +14,9 @@ enum {
 };
 
 /* A block of M x NV vectors of C, all in registers. */
-VEC void mm_block(const int M, const int NV, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add) {
+VEC void mm_block(const int M, const int NV, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc,
+                  bool add)
+{
     vf acc[MM_ROWS][MM_VECS];
     IM_UNROLL
     for (int i = 0; i < M; i++) {
@@ -46,7 +48,9 @@ VEC void mm_block(const int M, const int NV, int64_t k, const float *a, int64_t 
 }
 
 /* All rows of a panel of NV vectors. */
-VEC void mm_panel(const int NV, int64_t m, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add) {
+VEC void mm_panel(const int NV, int64_t m, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc,
+                  bool add)
+{
     int64_t i = 0;
     for (; i + MM_ROWS <= m; i += MM_ROWS)
         mm_block(MM_ROWS, NV, k, a + i * am, am, ak, b, ldb, c + i * ldc, ldc, add);
@@ -61,7 +65,8 @@ VEC void mm_panel(const int NV, int64_t m, int64_t k, const float *a, int64_t am
 }
 
 /* m rows, nv vectors of columns, k products. add: C is read, else only written. */
-static void mm(int64_t m, int64_t nv, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add) {
+static void mm(int64_t m, int64_t nv, int64_t k, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
+{
     int64_t j = 0;
     for (; j + MM_VECS <= nv; j += MM_VECS)
         mm_panel(MM_VECS, m, k, a, am, ak, b + j * IM_VEC, ldb, c + j * IM_VEC, ldc, add);
@@ -76,7 +81,8 @@ static void mm(int64_t m, int64_t nv, int64_t k, const float *a, int64_t am, int
 }
 
 /* 8 x 8, by 256-bit shuffles on both sets. */
-VEC void transpose8(const float *from, int64_t ldf, float *to, int64_t ldt) {
+VEC void transpose8(const float *from, int64_t ldf, float *to, int64_t ldt)
+{
     __m256 r[8], s[8];
     IM_UNROLL
     for (int i = 0; i < 8; i++)
@@ -101,13 +107,15 @@ VEC void transpose8(const float *from, int64_t ldf, float *to, int64_t ldt) {
 }
 
 /* from (rows, cols) to (cols, rows); both multiples of 8. */
-static void transpose(const float *from, int64_t ldf, int64_t rows, int64_t cols, float *to, int64_t ldt) {
+static void transpose(const float *from, int64_t ldf, int64_t rows, int64_t cols, float *to, int64_t ldt)
+{
     for (int64_t i = 0; i < rows; i += 8)
         for (int64_t j = 0; j < cols; j += 8)
             transpose8(from + i * ldf + j, ldf, to + j * ldt + i, ldt);
 }
 
-VEC void pack_row(im_dtype t, const void *from, int64_t E, int64_t pad, float scale, float *to) {
+VEC void pack_row(im_dtype t, const void *from, int64_t E, int64_t pad, float scale, float *to)
+{
     vf s = vf_set(scale);
     for (int64_t e = 0; e < pad; e += IM_VEC) {
         int64_t w = vec_left(E, e);
@@ -116,7 +124,8 @@ VEC void pack_row(im_dtype t, const void *from, int64_t E, int64_t pad, float sc
 }
 
 /* Asks for a head's row early: rows of tokens lie pages apart, where the hardware does not guess the next one. */
-VEC void row_prefetch(const im_heads *x, const void *row, int64_t ahead, int64_t E) {
+VEC void row_prefetch(const im_heads *x, const void *row, int64_t ahead, int64_t E)
+{
     int64_t size = x->type == IM_BF16 ? 2 : 4;
     const char *p = (const char *)row + ahead * x->t * size;
     for (int64_t at = 0; at < E * size; at += 64)
@@ -124,7 +133,8 @@ VEC void row_prefetch(const im_heads *x, const void *row, int64_t ahead, int64_t
 }
 
 /* Tokens [first, first + n) of a head as fp32 rows of pad(E), times scale; rows n..fill are zeroed. */
-static void pack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t n, int64_t fill, int64_t E, float scale, float *to) {
+static void pack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t n, int64_t fill, int64_t E, float scale, float *to)
+{
     int64_t pad = im_pad(E);
     for (int64_t i = 0; i < n; i++) {
         const void *row = im_head_row(x, b, first + i, h);
@@ -140,7 +150,8 @@ static void pack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t
 }
 
 /* The other way: row i of `from` times `scale` to token first + i. */
-static void unpack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t n, int64_t E, float scale, const float *from) {
+static void unpack(const im_heads *x, int64_t b, int64_t h, int64_t first, int64_t n, int64_t E, float scale, const float *from)
+{
     vf s = vf_set(scale);
     for (int64_t i = 0; i < n; i++) {
         void *row = im_head_row(x, b, first + i, h);

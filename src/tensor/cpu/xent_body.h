@@ -3,7 +3,8 @@
 enum { XENT_BLOCK = 512 }; /* columns whose exponentials are summed in fp32 before they go to f64 */
 
 /* The largest logit; sums of e^(z - top) and (smooth) of z - top over the real columns. */
-VEC float xent_top(const float *z, int64_t n) {
+VEC float xent_top(const float *z, int64_t n)
+{
     vf top = vf_set(-INFINITY), top2 = top;
     int64_t j = 0;
     for (; j + 2 * IM_VEC <= n; j += 2 * IM_VEC) {
@@ -17,7 +18,8 @@ VEC float xent_top(const float *z, int64_t n) {
     return vf_top(vf_max(top, top2));
 }
 
-VEC void xent_sums(const float *z, int64_t n, float top, bool smooth, double *sum, double *shifted) {
+VEC void xent_sums(const float *z, int64_t n, float top, bool smooth, double *sum, double *shifted)
+{
     vf high = vf_set(top);
     *sum = 0.0;
     *shifted = 0.0;
@@ -40,7 +42,8 @@ VEC void xent_sums(const float *z, int64_t n, float top, bool smooth, double *su
     }
 }
 
-VEC void xent_gradient(im_dtype t, const float *z, int64_t real, int64_t V, float top, float inverse, float each, void *out) {
+VEC void xent_gradient(im_dtype t, const float *z, int64_t real, int64_t V, float top, float inverse, float each, void *out)
+{
     vf high = vf_set(top), scale = vf_set(inverse), off = vf_set(each);
     for (int64_t j = 0; j < real; j += IM_VEC) {
         int64_t w = vec_left(real, j);
@@ -50,7 +53,8 @@ VEC void xent_gradient(im_dtype t, const float *z, int64_t real, int64_t V, floa
         memset((char *)out + (size_t)real * (t == IM_BF16 ? 2 : 4), 0, (size_t)(V - real) * (t == IM_BF16 ? 2 : 4));
 }
 
-static double xent_row(const im_kernel_call *c, int64_t r) {
+static double xent_row(const im_kernel_call *c, int64_t r)
+{
     const im_op_args *a = c->args;
     const float *z = row_at(c, 0, r);
     int64_t V = a->v[0].shape[1], real = a->i[0], target = ((const int32_t *)c->p[1])[r * a->v[1].stride[0]];
@@ -81,14 +85,16 @@ static double xent_row(const im_kernel_call *c, int64_t r) {
     return loss;
 }
 
-static void xent_rows(const im_kernel_call *c, int64_t begin, int64_t end, double *loss) {
+static void xent_rows(const im_kernel_call *c, int64_t begin, int64_t end, double *loss)
+{
     for (int64_t r = begin; r < end; r++)
         loss[r] = xent_row(c, r);
 }
 
 /* ---- a part of a vocabulary ------------------------------------------------------------------------------------------- */
 
-static void xent_stat_rows(const im_kernel_call *c, int64_t begin, int64_t end) {
+static void xent_stat_rows(const im_kernel_call *c, int64_t begin, int64_t end)
+{
     const im_op_args *a = c->args;
     for (int64_t r = begin; r < end; r++) {
         const float *z = row_at(c, 0, r);
@@ -103,7 +109,8 @@ static void xent_stat_rows(const im_kernel_call *c, int64_t begin, int64_t end) 
     }
 }
 
-static double xent_merge_one(const im_kernel_call *c, int64_t r) {
+static double xent_merge_one(const im_kernel_call *c, int64_t r)
+{
     const im_op_args *a = c->args;
     const float *z = row_at(c, 0, r);
     int64_t V = a->v[0].shape[1], target = ((const int32_t *)c->p[1])[r * a->v[1].stride[0]], own = target - a->i[0];
@@ -134,7 +141,8 @@ static double xent_merge_one(const im_kernel_call *c, int64_t r) {
     return loss;
 }
 
-static void xent_merge_rows(const im_kernel_call *c, int64_t begin, int64_t end, double *loss) {
+static void xent_merge_rows(const im_kernel_call *c, int64_t begin, int64_t end, double *loss)
+{
     for (int64_t r = begin; r < end; r++)
         loss[r] = xent_merge_one(c, r);
 }

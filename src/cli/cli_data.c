@@ -352,7 +352,7 @@ static im_status info_one(im_context *ctx, const char *name, bool json)
     if (status != IM_OK)
         goto close_tokens;
     int64_t lo, hi, n = im_tokens_count(t);
-    im_tokens_id_range(t, 0, n, &lo, &hi);
+    IM_TRY_GOTO(im_tokens_id_range(ctx, t, 0, n, &lo, &hi), close_tokens);
     if (json) {
         im_str s = {0};
         im_str_append(&s, "{\"name\": ");
@@ -457,7 +457,7 @@ static im_status show(im_cli *cli, const show_options *o, const im_option_list *
     im_status status = im_tokens_document(ctx, t, o->document, &first, &n);
     if (status != IM_OK)
         goto close_tokens;
-    im_tokens_id_range(t, first, n, &lo, &hi);
+    IM_TRY_GOTO(im_tokens_id_range(ctx, t, first, n, &lo, &hi), close_tokens);
     bool text = !o->ids && hi < IM_BYTE_VOCAB;
     for (int64_t at = 0; at < n; at += CHUNK) {
         int32_t ids[CHUNK];

@@ -121,5 +121,7 @@ void im_normal_pair(uint32_t a, uint32_t b, float *n0, float *n1);
 uint64_t im_hash64(const void *data, size_t n, uint64_t seed);
 /* Appends "jansson 2.14, libyaml 0.2.5, ...": the libraries wrapped here, as they run. */
 void im_base_libraries(im_str *out);
+/* 16 digits: a hash of the sources and of how they were compiled. Ranks of one run have the same. */
+const char *im_build_id(void);
 
 #endif

@@ -27,8 +27,10 @@ void im_cli_version(im_str *out)
         im_str_printf(out, " %s", im_isa_name((im_isa)i));
     im_str_printf(out, "\n                  used on this machine: up to %s\n", im_isa_name(im_cpu_isa()));
     im_str_append(out, "devices:          cpu (inline, deferred)\n"
-                       "communicators:    self, threads\n");
+                       "communicators:    self, threads, mpi\n");
     im_str_printf(out, "this machine:     %d usable cores, %s of memory\n", im_machine_cores(),
                   im_format_bytes(memory, sizeof memory, (double)im_machine_memory()));
-    im_str_printf(out, "compiler:         %s\n", COMPILER);
+    im_str_printf(out, "compiler:         %s\n"
+                       "build:            %s\n",
+                  COMPILER, im_build_id());
 }

@@ -41,6 +41,7 @@ typedef struct im_comm_mpi_world im_comm_mpi_world;
 typedef struct im_comm_mpi_config {
     const char *plugin;  /* path */
     double deadline;     /* seconds that a rank waits for the others in one operation; 0: 300 */
+    double start;        /* seconds that it waits for all others to start MPI; 0: 300 */
     int cores;           /* of this machine, shared by its ranks; 0: im_machine_cores(). With two for each rank, waits spin */
     size_t piece, block; /* bytes of a message at most, and of a step of a sum (multiple of 64); 0: 1 GiB, 256 KiB */
 } im_comm_mpi_config;
@@ -48,6 +49,8 @@ typedef struct im_comm_mpi_place {
     int rank, size, local_rank, local_size; /* local: of this machine */
     const char *library;                    /* "Open MPI v4.1.4"; lives as long as the world */
 } im_comm_mpi_place;
+/* All ranks refuse alike: a rank that is another build of this program (IM_ERR_ARG), an MPI without the thread level SERIALIZED
+ * (IM_ERR_UNSUPPORTED). IM_ERR_TIMEOUT: some process of the job did not come; then the caller ends its process, as MPI is half started. */
 im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cfg, im_comm_mpi_world **out) IM_MUST_CHECK;
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w);
 /* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job

@@ -72,8 +72,6 @@ static int look_around(im_mpi_state *s, im_mpi_start *out)
     MPI_Comm here;
     int *most, found, n;
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
-    TRY(MPI_Comm_rank(s->comm[0], &out->rank));
-    TRY(MPI_Comm_size(s->comm[0], &out->size));
     TRY(MPI_Comm_split_type(s->comm[0], MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here));
     TRY(MPI_Comm_rank(here, &out->local_rank));
     TRY(MPI_Comm_size(here, &out->local_size));
@@ -89,12 +87,34 @@ static int look_around(im_mpi_state *s, im_mpi_start *out)
     return measure(s, out);
 }
 
-static int start(im_mpi_state **state, im_mpi_start *out)
+/* Whether ranks can run together. Nothing of another build is trusted, so this stays as it is in every version. */
+static int compare(uint64_t build, bool level, im_mpi_start *out)
+{
+    enum { BUILD, LEVEL, FACTS };
+    uint64_t mine[FACTS] = {build, level};
+    TRY(MPI_Comm_rank(MPI_COMM_WORLD, &out->rank));
+    TRY(MPI_Comm_size(MPI_COMM_WORLD, &out->size));
+    uint64_t(*all)[FACTS] = calloc((size_t)out->size, sizeof *all);
+    if (!all)
+        return MPI_ERR_NO_MEM;
+    int error = MPI_Allgather(mine, FACTS, MPI_UINT64_T, all, FACTS, MPI_UINT64_T, MPI_COMM_WORLD);
+    out->other_build = out->without_level = -1;
+    for (int i = out->size - 1; !error && i >= 0; i--) {
+        if (all[i][BUILD] != all[0][BUILD])
+            out->other_build = i;
+        if (!all[i][LEVEL])
+            out->without_level = i;
+    }
+    free(all);
+    return error;
+}
+
+static int start(im_mpi_state **state, uint64_t build, im_mpi_start *out)
 {
     int level;
     TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level));
-    out->serialized = level >= MPI_THREAD_SERIALIZED;
-    if (!out->serialized)
+    TRY(compare(build, level >= MPI_THREAD_SERIALIZED, out));
+    if (out->other_build >= 0 || out->without_level >= 0)
         return MPI_Finalize();
     im_mpi_state *s = calloc(1, sizeof *s);
     if (!s)

@@ -10,8 +10,9 @@
 
 static const im_comm_table mpi_table;
 
-/* Seconds. HEAR: between two looks for notices; GRACE: what a rank of a dead world gives the others to come to the end. */
-static const double DEADLINE = 300, GRACE = 5;
+/* Seconds. PATIENCE: of a start before it is told; HEAR: between two looks for notices; GRACE: what a rank of a dead world gives the others to
+ * come to the end. */
+static const double DEADLINE = 300, GRACE = 5, PATIENCE = 20;
 enum { HEAR_NS = 10000000, SLOW_TRIP_NS = 500000 };
 enum { PIECE = 1 << 30, BLOCK = 256 << 10, QUIT_CODE = 1 };
 
@@ -68,14 +69,21 @@ static void hear(im_comm_mpi_world *w)
 /* Keeper's thread. */
 static im_status begin(im_comm_mpi_world *w)
 {
-    int e = w->mpi->start(&w->state, &w->at);
+    const char *build = im_build_id();
+    int e = w->mpi->start(&w->state, im_hash64(build, strlen(build), 0), &w->at);
     if (e) {
         char text[512];
         w->mpi->explain(e, text, sizeof text);
         return im_fail(w->ctx, IM_ERR_IO, "MPI did not start: %s", text);
     }
-    if (!w->at.serialized)
-        return im_fail(w->ctx, IM_ERR_UNSUPPORTED, "this MPI does not give the thread level MPI_THREAD_SERIALIZED, which is needed");
+    if (w->at.other_build >= 0)
+        return im_fail(w->ctx, IM_ERR_ARG,
+                       "rank %d is another build of imece than rank 0 (`imece --version` tells both): the same program everywhere",
+                       w->at.other_build);
+    if (w->at.without_level >= 0)
+        return im_fail(w->ctx, IM_ERR_UNSUPPORTED,
+                       "rank %d: this MPI does not give the thread level MPI_THREAD_SERIALIZED, which is needed: an MPI built with threads",
+                       w->at.without_level);
     return im_mpi_control_receive(w, &w->hearing, &w->heard, sizeof w->heard, -1, IM_MPI_TAG_NOTICE);
 }
 
@@ -174,6 +182,29 @@ static void choose(im_comm_mpi_world *w, int cores)
                w->at.library, w->at.size, w->at.local_size, cores, w->at.trip * 1e6, w->at.bandwidth / 1e9, how[w->waiting]);
 }
 
+/* In MPI_Init ranks wait for one another, for ever. */
+static bool wait_for_start(im_comm_mpi_world *w, double deadline)
+{
+    double t0 = im_clock_now();
+    bool told = false;
+    pthread_mutex_lock(&w->doorway);
+    while (!w->started && im_clock_now() - t0 < deadline) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_sec++;
+        (void)pthread_cond_timedwait(&w->changed, &w->doorway, &t);
+        if (!w->started && !told && im_clock_now() - t0 > PATIENCE) {
+            im_log(w->ctx, IM_LOG_WARN, "comm", "MPI is starting since %.0f s: not all processes of the job have come to it", PATIENCE);
+            told = true;
+        }
+    }
+    bool started = w->started;
+    if (!started)
+        w->ctx = NULL; /* the caller's context may end before the keeper does */
+    pthread_mutex_unlock(&w->doorway);
+    return started;
+}
+
 /* Not the library: MPI's threads and handlers at exit are in it. */
 static void world_free(im_comm_mpi_world *w)
 {
@@ -189,8 +220,8 @@ im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cf
 {
     im_status status;
     void *p;
-    if (cfg->deadline < 0)
-        return im_fail(ctx, IM_ERR_ARG, "a deadline of %g seconds: above 0, or 0 for %g", cfg->deadline, DEADLINE);
+    if (cfg->deadline < 0 || cfg->start < 0)
+        return im_fail(ctx, IM_ERR_ARG, "a deadline of %g seconds: above 0, or 0 for %g", cfg->deadline < 0 ? cfg->deadline : cfg->start, DEADLINE);
     if ((cfg->piece && cfg->piece < sizeof(im_mpi_frame)) || cfg->piece > PIECE || cfg->block % 64)
         return im_fail(ctx, IM_ERR_ARG, "messages of %zu bytes in blocks of %zu: %zu to %d, and a multiple of 64", cfg->piece, cfg->block,
                        sizeof(im_mpi_frame), PIECE);
@@ -209,11 +240,12 @@ im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cf
         status = im_fail(ctx, IM_ERR_NOMEM, "no thread for MPI");
         goto free_world;
     }
-    pthread_mutex_lock(&w->doorway);
-    while (!w->started)
-        pthread_cond_wait(&w->changed, &w->doorway);
+    double most = cfg->start > 0 ? cfg->start : DEADLINE;
+    if (!wait_for_start(w, most))
+        return im_fail(ctx, IM_ERR_TIMEOUT,
+                       "MPI did not start in %g s: a process of the job ended before it came to that, or has not come yet, or cannot be reached",
+                       most); /* w is the keeper's, which may still be in MPI_Init */
     status = w->status;
-    pthread_mutex_unlock(&w->doorway);
     if (status != IM_OK) {
         pthread_join(w->keeper, NULL);
         goto free_world;

@@ -1,9 +1,9 @@
 /* api: the calls of imece.h that use more than one folder. */
+#include "api/internal.h"
 #include "data/data.h"
 #include "infer/infer.h"
 #include "train/train.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,19 +14,10 @@
 
 static const im_hooks no_hooks;
 
-/* Where the library lies tells where its models are, so that an installation may be moved. buf has PATH_MAX bytes. */
+/* buf has PATH_MAX bytes. */
 static const char *models_dir(const im_hooks *hooks, char *buf)
 {
-    Dl_info info;
-    if (hooks->models_dir)
-        return hooks->models_dir;
-    if (dladdr((const void *)im_train, &info) && info.dli_fname) {
-        const char *slash = strrchr(info.dli_fname, '/');
-        int n = snprintf(buf, PATH_MAX, "%.*s/%s", slash ? (int)(slash - info.dli_fname) : 1, slash ? info.dli_fname : ".", IM_MODELS_FROM_LIB);
-        if (n < PATH_MAX && im_path_is_dir(buf))
-            return buf;
-    }
-    return IM_MODELS_DIR;
+    return hooks->models_dir ? hooks->models_dir : im_api_installed(IM_MODELS_FROM_LIB, IM_MODELS_DIR, buf);
 }
 
 /* ---- data -------------------------------------------------------------------------- */

@@ -56,14 +56,10 @@ static const char *find_plugin(im_cli *cli, const char *name)
 
 im_status im_cli_join_job(im_cli *cli, im_comm_mpi_world **out)
 {
-    const char *name = NULL;
-    if (has("OMPI_COMM_WORLD_SIZE") || has("PMIX_RANK")) /* mpirun; srun --mpi=pmix */
-        name = "openmpi";
-    else if (has("PMI_RANK")) /* mpirun; srun --mpi=pmi2 */
-        name = "mpich";
-    else if (has("TORCHELASTIC_RUN_ID") || (has("WORLD_SIZE") && has("RANK") && has("MASTER_ADDR")))
+    const char *name = im_comm_mpi_launcher(getenv);
+    if (!name && (has("TORCHELASTIC_RUN_ID") || (has("WORLD_SIZE") && has("RANK") && has("MASTER_ADDR"))))
         return refuse_torchrun(cli);
-    else if (has("SLURM_STEP_NUM_TASKS") && atoi(getenv("SLURM_STEP_NUM_TASKS")) > 1)
+    if (!name && has("SLURM_STEP_NUM_TASKS") && atoi(getenv("SLURM_STEP_NUM_TASKS")) > 1)
         return refuse_plain_srun(cli);
     if (!name) {
         *out = NULL;

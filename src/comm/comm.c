@@ -93,6 +93,17 @@ const char *im_comm_backend(const im_comm *c)
     return c->backend->name;
 }
 
+void im_comm_set_deadline(im_comm *c, double seconds)
+{
+    for (; c; c = c->inner)
+        c->deadline = seconds;
+}
+
+double im_comm_deadline(const im_comm *c)
+{
+    return c->deadline;
+}
+
 void im_comm_counts(const im_comm *c, im_comm_count out[IM_COMM_OP_COUNT])
 {
     memcpy(out, c->account, sizeof c->account);

@@ -17,8 +17,7 @@
 
 #include "device/device.h"
 
-typedef enum im_reduce { IM_SUM, IM_MAX, IM_MIN } im_reduce;
-typedef struct im_comm im_comm;
+typedef struct im_comm im_comm; /* im_reduce: imece.h */
 
 /* ---- worlds ------------------------------------------------------------------------ */
 
@@ -37,6 +36,8 @@ im_status im_comm_threads_attach(im_comm_threads_world *w, im_device *d, int ran
 
 /* Ranks are the processes of an MPI job, one world a process. MPI is loaded from a plug-in, imece_openmpi.so or
  * imece_mpich.so: the one of the launcher that started the job. */
+/* Which of them a launcher left in the environment: "openmpi" (mpirun; srun --mpi=pmix), "mpich" (mpirun; srun --mpi=pmi2), NULL: none. */
+const char *im_comm_mpi_launcher(char *(*environment)(const char *name));
 typedef struct im_comm_mpi_world im_comm_mpi_world;
 typedef struct im_comm_mpi_config {
     const char *plugin;  /* path */
@@ -89,6 +90,9 @@ void im_comm_destroy(im_comm *c); /* waits for its operations; before its device
 int im_comm_rank(const im_comm *c);
 int im_comm_size(const im_comm *c);
 const char *im_comm_backend(const im_comm *c); /* "threads"; of a decorator: what it wraps */
+/* Seconds that later operations of this communicator wait for the others; set while none is on its way. What is split off has its parent's. */
+void im_comm_set_deadline(im_comm *c, double seconds);
+double im_comm_deadline(const im_comm *c);
 
 /* ---- operations ------------------------------------------------------------------------ */
 

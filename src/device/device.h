@@ -15,9 +15,7 @@
 
 #include "base/base.h"
 
-typedef enum im_dtype { IM_F32, IM_F64, IM_BF16, IM_F16, IM_I32, IM_I64, IM_U8, IM_U16, IM_DTYPE_COUNT } im_dtype;
-size_t im_dtype_size(im_dtype t);
-const char *im_dtype_name(im_dtype t); /* "fp32", "bf16", ... */
+/* im_dtype, im_dtype_size, im_dtype_name: imece.h */
 
 /* fp32 to bf16: to nearest, ties to even, NaN stays NaN; n values. */
 void im_bf16_round(const float *in, size_t n, uint16_t *out);

@@ -62,8 +62,7 @@ typedef struct im_share {
 /* IM_ERR_ARG with the nearest values when tp is none the model can have. */
 im_status im_share_check(im_context *ctx, const im_model *m, int tp) IM_MUST_CHECK;
 im_share im_share_of(const im_arch *a, int tp, int tp_rank);
-/* [first, end) of n rows for part i of `parts`: the first n % parts have one more. */
-void im_part(int64_t n, int parts, int i, int64_t *first, int64_t *end);
+/* im_part: imece.h */
 
 typedef struct im_layout {
     im_mesh mesh;

@@ -8,7 +8,7 @@
 
 #include "tensor/op.h"
 
-typedef enum im_act { IM_ACT_GELU_TANH, IM_ACT_GELU_ERF, IM_ACT_SILU, IM_ACT_RELU } im_act;
+/* im_act: imece.h */
 typedef enum im_norm { IM_NORM_RMS, IM_NORM_LAYER } im_norm;
 
 /* out(...) (W) = f[0] */

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct im_rank {
+typedef struct rank_of {
     im_train_verify_job *job;
     int rank;
     im_context *ctx;
-} im_rank;
+} rank_of;
 
 enum { IM_PIECE = 1 << 18 }; /* elements read at once */
 
@@ -21,7 +21,7 @@ enum { IM_PIECE = 1 << 18 }; /* elements read at once */
 static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
                       int32_t *seg)
 {
-    const im_rank *me = arg;
+    const rank_of *me = arg;
     const im_train_verify_batch *d = me->job->batch;
     for (int64_t i = 0; i < B * T; i++) {
         int64_t sample = now->sample0 + first + i / T, t = i % T;
@@ -50,7 +50,7 @@ static im_status load(void *arg, const im_op_now *now, int64_t first, int64_t B,
 
 static im_status values(void *arg, uint32_t param, int64_t first, int64_t count, float *out)
 {
-    const im_rank *me = arg;
+    const rank_of *me = arg;
     memcpy(out, me->job->weight[param] + first, (size_t)count * sizeof *out);
     if (me->job->rounded) /* up or down by two to four units in the last place */
         for (int64_t i = 0; i < count; i++) {
@@ -68,7 +68,7 @@ static double relative(double a, double b)
     return d < INFINITY ? d : INFINITY;
 }
 
-static void note_metrics(im_rank *me, int64_t step, const im_metrics *m)
+static void note_metrics(rank_of *me, int64_t step, const im_metrics *m)
 {
     im_train_verify_job *j = me->job;
     im_train_verify_reference *ref = j->reference;
@@ -155,7 +155,7 @@ static void merge(im_train_verify_job *j, const im_train_verify_tensor *mine)
     pthread_mutex_unlock(&j->lock);
 }
 
-static im_status take_gradients(im_rank *me, im_engine *e)
+static im_status take_gradients(rank_of *me, im_engine *e)
 {
     const im_layout *l = im_engine_layout(e);
     void *mine = NULL, *piece = NULL;
@@ -175,7 +175,7 @@ arrays:
 
 /* ---- ranks ------------------------------------------------------------------------------------ */
 
-static im_status run_steps(im_rank *me, im_engine *e)
+static im_status run_steps(rank_of *me, im_engine *e)
 {
     im_train_verify_job *j = me->job;
     im_source src = {.arg = me, .load = load};
@@ -196,7 +196,7 @@ static im_status run_steps(im_rank *me, im_engine *e)
     return IM_OK;
 }
 
-static im_status run_rank(im_rank *me)
+static im_status run_rank(rank_of *me)
 {
     im_train_verify_job *j = me->job;
     int n = im_mesh_size(&j->plan->mesh);
@@ -225,7 +225,7 @@ close_device:
 
 static void *rank_thread(void *arg)
 {
-    im_rank *me = arg;
+    rank_of *me = arg;
     im_train_verify_job *j = me->job;
     im_status status = run_rank(me);
     if (status == IM_OK)
@@ -240,12 +240,12 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
-static im_status start_ranks(im_context *ctx, im_train_verify_job *j, im_rank *rank, pthread_t *thread, int n)
+static im_status start_ranks(im_context *ctx, im_train_verify_job *j, rank_of *rank, pthread_t *thread, int n)
 {
     int started = 0;
     im_status status = IM_OK;
     for (; started < n && status == IM_OK; started++) {
-        rank[started] = (im_rank){.job = j, .rank = started};
+        rank[started] = (rank_of){.job = j, .rank = started};
         status = im_context_create(&rank[started].ctx);
         if (status == IM_OK) {
             im_context_set_rank(rank[started].ctx, started);
@@ -272,7 +272,7 @@ im_status im_train_verify_run(im_context *ctx, im_train_verify_job *j)
     im_status status;
     j->loss_step = j->norm_step = -1;
     pthread_mutex_init(&j->lock, NULL);
-    IM_TRY_GOTO(im_alloc(ctx, (size_t)n, sizeof(im_rank), &rank), ranks);
+    IM_TRY_GOTO(im_alloc(ctx, (size_t)n, sizeof(rank_of), &rank), ranks);
     IM_TRY_GOTO(im_alloc(ctx, (size_t)n, sizeof(pthread_t), &thread), ranks);
     im_comm_threads_config world = {.size = n, .deadline = 120};
     if (n > 1)

@@ -168,7 +168,10 @@ im_status im_mkdirs(im_context *ctx, const char *path)
         char end = *p;
         *p = 0;
         if (mkdir(copy, 0777) != 0 && !(errno == EEXIST && im_path_is_dir(copy))) {
-            status = im_fail_errno(ctx, "%s: cannot create the directory", copy);
+            if (errno == EEXIST || errno == ENOTDIR)
+                status = im_fail(ctx, IM_ERR_EXISTS, "%s: cannot create the directory: %s is not a directory", path, copy);
+            else
+                status = im_fail_errno(ctx, "%s: cannot create the directory", copy);
             break;
         }
         *p = end;

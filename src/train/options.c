@@ -75,6 +75,12 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
      "Machine"},
     {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false,
      NULL},
+    {"deadline", IM_OPT_REAL, "600", 0.1, 1e6, NULL,
+     "Seconds that a rank waits for the others in one operation; then all ranks stop, and those that did not come are named.", "N", AT(deadline), 0,
+     false, "Failing ranks"},
+    {"rings", IM_OPT_BOOL, "true", 0, 0, NULL,
+     "With several ranks: keep the last 4,096 operations of each in RUN/rings, which outlive any crash (imece ranks RUN).", NULL, AT(rings), 0, false,
+     NULL},
     {"device", IM_OPT_CHOICE, "inline", 0, 0, "inline|deferred",
      "For tests: deferred runs everything later on other threads, memory unreadable in between.", "WHICH", AT(device), 0, true, NULL},
 
@@ -86,6 +92,11 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"dry-run", IM_OPT_BOOL, "false", 0, 0, NULL, "Check everything, show the plan and its memory, and stop before anything is written.", NULL,
      AT(dry_run), 'n', false, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the closing summary as JSON on standard output.", NULL, AT(json), 0, false, NULL},
+    {"fault", IM_OPT_STRING, NULL, 0, 0, NULL,
+     "For tests: KIND,at=N[,rank=R][,seconds=S][,within=N,seed=N]: operation N of rank R (default: the last) goes wrong. KIND: delay, drop, die, "
+     "kill, "
+     "corrupt, nan, mismatch.",
+     "WHAT", AT(fault), 0, true, NULL},
 };
 
 #undef AT
@@ -118,13 +129,32 @@ static im_status read_yaml(im_context *ctx, const char *path, size_t nrows, im_a
     return status;
 }
 
+static bool is_given(const bool *given, const char *name)
+{
+    for (size_t i = 0; i < IM_TRAIN_ROWS; i++)
+        if (!strcmp(im_train_rows[i].name, name))
+            return given[i];
+    return false;
+}
+
+/* What the command line asks for and the other options leave without effect. */
+static im_status refuse_idle(im_context *ctx, const im_train_options *o, const bool *on_command_line)
+{
+    if (is_given(on_command_line, "decay") && o->schedule != IM_TRAIN_WSD)
+        return im_fail(ctx, IM_ERR_ARG, "--decay is of --schedule wsd alone; the other schedules fall from the warmup to the end");
+    if (is_given(on_command_line, "eval-batches") && !o->valid)
+        return im_fail(ctx, IM_ERR_ARG, "--eval-batches needs --valid PREFIX: without it nothing is evaluated");
+    return IM_OK;
+}
+
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out)
 {
-    bool given[IM_TRAIN_ROWS] = {false};
+    bool given[IM_TRAIN_ROWS] = {false}, on_command_line[IM_TRAIN_ROWS];
     im_train_options o = {0};
     const size_t n = IM_TRAIN_ROWS;
     IM_TRY(im_option_defaults(ctx, im_train_rows, n, a, &o));
     IM_TRY(im_option_parse(ctx, im_train_rows, n, a, argc, argv, &o, given, NULL));
+    memcpy(on_command_line, given, sizeof given);
     for (size_t i = 0; o.resume && i < n; i++)
         if (given[i] && !strcmp(im_train_rows[i].name, "out"))
             return im_fail(ctx, IM_ERR_ARG, "--out and --resume together: a resumed run goes on in its own directory, %s", o.resume);
@@ -143,7 +173,13 @@ im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *c
         if (!im_path_exists(path))
             return im_fail(ctx, IM_ERR_ARG, "--resume %s: not a run directory (no plan.yaml in it)", o.resume);
         IM_TRY(read_yaml(ctx, path, IM_TRAIN_SAVED_ROWS, a, &o, given));
+        if (!o.model || !o.data)
+            return im_fail(ctx, IM_ERR_FORMAT, "%s: the run's %s is not in it: the file is damaged; its options may be given anew with --resume",
+                           path, o.model ? "data" : "model");
     }
+    if (o.out && !*o.out)
+        return im_fail(ctx, IM_ERR_ARG, "--out is empty: give the name of the run's directory");
+    IM_TRY(refuse_idle(ctx, &o, on_command_line));
     *out = o;
     return IM_OK;
 }
@@ -153,7 +189,7 @@ im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *c
 static im_status rule_model_and_data(im_context *ctx, const im_train_options *o)
 {
     if (!o->model)
-        return im_fail(ctx, IM_ERR_ARG, "--model is missing: a Hugging Face directory, a config.json, or a shape's name such as llama-15m");
+        return im_fail(ctx, IM_ERR_ARG, "--model is missing: a Hugging Face directory, a config.json, or a shape's name such as llama-bytes-small");
     if (!o->data)
         return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file; `imece data build TEXT --out PREFIX` makes one");
     return IM_OK;
@@ -197,6 +233,13 @@ static im_status rule_ranks(im_context *ctx, const im_train_options *o)
     return IM_OK;
 }
 
+static im_status rule_fault(im_context *ctx, const im_train_options *o)
+{
+    im_comm_fault fault;
+    int rank;
+    return o->fault ? im_train_fault_parse(ctx, o->fault, (int)(o->tp * o->dp * o->pp), &fault, &rank) : IM_OK;
+}
+
 im_status im_train_options_check(im_context *ctx, const im_train_options *o)
 {
     IM_TRY(rule_model_and_data(ctx, o));
@@ -204,5 +247,6 @@ im_status im_train_options_check(im_context *ctx, const im_train_options *o)
     IM_TRY(rule_learning_rates(ctx, o));
     IM_TRY(rule_sequence_parallel(ctx, o));
     IM_TRY(rule_ranks(ctx, o));
+    IM_TRY(rule_fault(ctx, o));
     return rule_eval_needs_valid(ctx, o);
 }

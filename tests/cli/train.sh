@@ -37,6 +37,10 @@ expect train-trace 0 'done' -- "$IMECE" train "${tiny[@]}" --steps 2 --out "$T/t
 check train-trace-spans grep -q '"name": "matmul".*"instruction": "' "$T/t/trace.json"
 expect train-config 0 'done +2 steps' -- "$IMECE" train --config "$T/t/plan.yaml" --out "$T/u"
 
+# options that would have no effect
+expect train-decay-idle 2 '--decay is of --schedule wsd' -- "$IMECE" train "${tiny[@]}" --steps 2 --decay 0.3 --out "$T/idle"
+expect train-eval-batches-idle 2 '--eval-batches needs --valid' -- "$IMECE" train "${tiny[@]}" --steps 2 --eval-batches 3 --out "$T/idle"
+
 # stopped by a signal: saved, exit code 4; then the same bits as the run left alone
 expect train-alone 0 'done' -- "$IMECE" train "${tiny[@]}" --steps 400 --out "$T/alone"
 "$IMECE" train "${tiny[@]}" --steps 400 --out "$T/s" >"$T/out" 2>"$T/err" &

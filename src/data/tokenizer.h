@@ -67,10 +67,13 @@ void im_tok_coder_reset(im_tok_coder *c); /* the next call begins a text */
 im_status im_tok_decode(im_context *ctx, const im_tok *t, const int32_t *ids, size_t n, bool skip_special, im_str *out) IM_MUST_CHECK;
 
 /* One id at a time; what is certain is appended at once. Zeros begin a text. */
+enum { IM_TOK_DECODERS = 8 };
 typedef struct im_tok_stream {
-    bool begun;   /* some token has come */
-    im_str held;  /* may still change: bytes of a character, a space that may be the last */
-    im_str token; /* scratch */
+    struct {
+        bool begun;  /* a token has come */
+        int cut;     /* characters taken off the front of what is one token now */
+        im_str held; /* may still change: bytes of a character, characters that may be the last */
+    } stage[IM_TOK_DECODERS];
 } im_tok_stream;
 im_status im_tok_stream_push(im_context *ctx, const im_tok *t, im_tok_stream *s, int32_t id, bool skip_special, im_str *out) IM_MUST_CHECK;
 im_status im_tok_stream_end(im_context *ctx, const im_tok *t, im_tok_stream *s,

@@ -302,7 +302,8 @@ static uint32_t queues_of(im_group_id g)
     }
 }
 
-/* Between two neighbouring stages: one communicator for activations and one for gradients, each used on one queue by either of them. */
+/* Between two neighbouring stages (with chunks the first is also behind the last): one communicator for activations and one for gradients, each used on
+ * one queue by either of them. */
 static im_status make_channels(im_engine *e, int earlier)
 {
     im_place p = e->layout->place;
@@ -310,7 +311,7 @@ static im_status make_channels(im_engine *e, int earlier)
     int ranks[2];
     p.pp = earlier;
     ranks[0] = im_mesh_rank(&e->layout->mesh, p);
-    p.pp = earlier + 1;
+    p.pp = (earlier + 1) % e->layout->mesh.pp;
     ranks[1] = im_mesh_rank(&e->layout->mesh, p);
     IM_TRY(im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_ACT_OUT : IM_CH_ACT_IN)]));
     return im_comm_split(e->world, ranks, 2, &e->group[IM_GROUP_PP][IM_QUEUE_PIPE + (here_first ? IM_CH_GRAD_IN : IM_CH_GRAD_OUT)]);
@@ -331,10 +332,11 @@ static im_status make_groups(im_engine *e)
             if (queues_of((im_group_id)g) >> q & 1)
                 IM_TRY(im_comm_split(e->world, ranks, n, &e->group[g][q]));
     }
-    if (e->layout->place.pp > 0)
-        IM_TRY(make_channels(e, e->layout->place.pp - 1));
-    if (e->layout->place.pp + 1 < m->pp)
-        IM_TRY(make_channels(e, e->layout->place.pp));
+    /* ascending, so that nobody waits in a circle */
+    int links = im_plan_chunks(&e->plan) > 1 && m->pp > 1 ? m->pp : m->pp - 1;
+    for (int link = 0; link < links; link++)
+        if (link == e->layout->place.pp || (link + 1) % m->pp == e->layout->place.pp)
+            IM_TRY(make_channels(e, link));
     return IM_OK;
 }
 

@@ -141,7 +141,7 @@ static im_value value_of(const im_program *p, uint32_t istep, const im_op *op, c
         break;
     case IM_ROLE_EDGE: {
         bool message = s->verb == IM_SEND || s->verb == IM_RECV;
-        int unit = !message ? s->target + o->unit : o->unit ? p->goal.first_unit - 1 : p->goal.end_unit - 1;
+        int unit = !message ? s->target + o->unit : o->unit ? p->goal.first_unit[s->chunk] - 1 : p->goal.end_unit[s->chunk] - 1;
         v.owner = (uint16_t)unit;
         v.mb = s->mb;
         break;
@@ -228,19 +228,29 @@ static im_status bind_steps(builder *b)
 static void set_goal(im_program *p)
 {
     const im_model *m = p->plan->model;
-    p->goal = (im_goal){.mode = (int)p->spec.mode, .first_unit = -1, .snapshot = p->spec.mode == IM_PROGRAM_TRAIN};
+    p->goal = (im_goal){.mode = (int)p->spec.mode, .chunks = im_plan_chunks(p->plan), .snapshot = p->spec.mode == IM_PROGRAM_TRAIN};
     p->goal.micro_batches = p->spec.mode == IM_PROGRAM_TRAIN ? im_plan_micro_batches(p->plan, p->layout->place.dp) : 1;
     int *of_unit = IM_ARENA_NEW(p->arena, int, m->nunit);
     if (!of_unit)
         return;
-    im_plan_stages(p->plan, of_unit);
+    im_plan_virtual_stages(p->plan, of_unit);
     for (int u = 0; u < (int)m->nunit; u++) {
-        if (of_unit[u] != p->layout->place.pp)
+        if (of_unit[u] % p->plan->mesh.pp != p->layout->place.pp)
             continue;
-        if (p->goal.first_unit < 0)
-            p->goal.first_unit = u;
-        p->goal.end_unit = u + 1;
+        int chunk = of_unit[u] / p->plan->mesh.pp;
+        if (!p->goal.end_unit[chunk])
+            p->goal.first_unit[chunk] = u;
+        p->goal.end_unit[chunk] = u + 1;
+        p->goal.has_head |= u + 1 == (int)m->nunit;
     }
+}
+
+bool im_goal_has(const im_goal *g, int unit)
+{
+    for (int c = 0; c < g->chunks; c++)
+        if (unit >= g->first_unit[c] && unit < g->end_unit[c])
+            return true;
+    return false;
 }
 
 im_status im_program_build(im_context *ctx, const im_plan *plan, const im_layout *layout, const im_program_spec *spec, const im_step *steps,

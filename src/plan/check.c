@@ -187,7 +187,7 @@ static meeting where(const lists *l, int r, const im_bound *x)
     if (x->op->collective == IM_COLL_SEND || x->op->collective == IM_COLL_RECV) {
         bool act = s->target == IM_CH_ACT_IN || s->target == IM_CH_ACT_OUT, down = s->target == IM_CH_ACT_OUT || s->target == IM_CH_GRAD_IN;
         im_place q = p->layout->place;
-        q.pp -= !down; /* the earlier of the two stages */
+        q.pp = down ? q.pp : (q.pp + p->layout->mesh.pp - 1) % p->layout->mesh.pp; /* the earlier of the two stages */
         m.anchor = im_mesh_rank(&p->layout->mesh, q);
         m.kind = 1000 + act;
         m.members = 2;

@@ -140,8 +140,8 @@ static bool uses_bucket(const walker *w, int unit, size_t bucket)
 /* Every use on this rank has contributed its micro-batches 0 .. n-1. */
 static bool complete(const walker *w, size_t bucket, int n)
 {
-    for (int u = w->p->goal.first_unit; u < w->p->goal.end_unit; u++)
-        if (uses_bucket(w, u, bucket) && w->next_mb[(size_t)u * w->m->nbucket + bucket] != n)
+    for (int u = 0; u < (int)w->m->nunit; u++)
+        if (im_goal_has(&w->p->goal, u) && uses_bucket(w, u, bucket) && w->next_mb[(size_t)u * w->m->nbucket + bucket] != n)
             return false;
     return true;
 }
@@ -243,7 +243,7 @@ static im_status optimizer(walker *w, bucket_state *b, const im_step *s, uint32_
 
 static im_status scalar(walker *w, int index, const im_step *s, uint32_t istep, int access)
 {
-    bool last = w->p->goal.end_unit == (int)w->m->nunit;
+    bool last = w->p->goal.has_head;
     if (index == IM_SCALAR_HYPER)
         return IM_OK;
     if (index == IM_SCALAR_CLIP) {
@@ -355,10 +355,15 @@ static im_status close_step(walker *w, const im_step *s)
         w->bucket[s->target].scattered = true;
     if (s->verb == IM_SAMPLE)
         w->sampled = true;
-    if (s->verb == IM_FORWARD && s->target == w->p->goal.first_unit && ++w->live_now > w->live_most)
-        w->live_most = w->live_now;
-    if (s->verb == IM_BACKWARD && s->target == w->p->goal.first_unit)
-        w->live_now--;
+    bool splits = im_schedule_of(w->p->plan->schedule)->splits;
+    for (int c = 0; c < w->p->goal.chunks; c++) {
+        if (s->target != w->p->goal.first_unit[c])
+            continue;
+        if (s->verb == IM_FORWARD && ++w->live_now > w->live_most)
+            w->live_most = w->live_now;
+        if (s->verb == (splits ? IM_BACKWARD_WEIGHT : IM_BACKWARD))
+            w->live_now--;
+    }
     return IM_OK;
 }
 
@@ -369,8 +374,8 @@ static im_status unmet(const walker *w, const char *what, long which)
 
 static im_status edges_made(const walker *w)
 {
-    for (int u = w->p->goal.first_unit; u < w->p->goal.end_unit && u + 1 < (int)w->m->nunit; u++)
-        for (int mb = 0; mb < w->p->goal.micro_batches; mb++) {
+    for (int u = 0; u + 1 < (int)w->m->nunit; u++)
+        for (int mb = 0; im_goal_has(&w->p->goal, u) && mb < w->p->goal.micro_batches; mb++) {
             im_value v = {.role = IM_ROLE_EDGE, .owner = (uint16_t)u, .mb = mb};
             uint32_t k = im_value_map_find(&w->map, &v);
             if (k == UINT32_MAX || !w->value[k].live)
@@ -383,7 +388,7 @@ static im_status edges_made(const walker *w)
 static im_status end_state(const walker *w)
 {
     const im_goal *g = &w->p->goal;
-    bool last = g->end_unit == (int)w->m->nunit, train = g->mode == IM_PROGRAM_TRAIN;
+    bool last = g->has_head, train = g->mode == IM_PROGRAM_TRAIN;
     IM_TRY(edges_made(w));
     if (g->mode == IM_PROGRAM_INFER)
         return !last || w->sampled ? IM_OK : unmet(w, "nothing was sampled; micro-batch", 0);
@@ -408,9 +413,7 @@ static im_status end_state(const walker *w)
         if (g->snapshot && has_shard && !k->snapshot)
             return unmet(w, "no place for a snapshot of the updated weights; bucket", (long)b);
     }
-    int pp = w->p->plan->mesh.pp, bound = g->micro_batches;
-    if (w->p->plan->schedule == IM_SCHEDULE_1F1B && pp - w->p->layout->place.pp < bound)
-        bound = pp - w->p->layout->place.pp;
+    int bound = im_schedule_of(w->p->plan->schedule)->alive(w->p->plan->mesh.pp, g->micro_batches, g->chunks, w->p->layout->place.pp);
     if (train && w->live_most > bound)
         return unmet(w, "more micro-batches are alive than the schedule allows; at most", w->live_most);
     return IM_OK;

@@ -263,8 +263,8 @@ void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_u
 static const im_unit *unit_of_type(const im_program *p, im_unit_type t)
 {
     const im_model *m = p->plan->model;
-    for (int i = p->goal.first_unit; i < p->goal.end_unit; i++)
-        if (m->unit[i].type == t)
+    for (int i = 0; i < (int)m->nunit; i++)
+        if (im_goal_has(&p->goal, i) && m->unit[i].type == t)
             return &m->unit[i];
     return &m->unit[0];
 }

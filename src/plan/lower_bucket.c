@@ -102,7 +102,7 @@ static void lower_reduce(im_lowerer *L, const im_bucket *b)
 /* Loss and count of the whole batch: the first tensor-parallel rank of the last stage tells them, the others add nothing. */
 static void lower_count(im_lowerer *L)
 {
-    bool tells = L->program->goal.end_unit == (int)L->model->nunit && L->program->layout->place.tp == 0;
+    bool tells = L->program->goal.has_head && L->program->layout->place.tp == 0;
     for (int i = 0; i < 2; i++) {
         im_scalar s = i ? IM_SCALAR_TOKENS : IM_SCALAR_LOSS;
         if (!tells)

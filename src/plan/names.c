@@ -59,6 +59,8 @@ void im_step_print(const im_step *s, im_str *out)
         im_str_printf(out, " %u", s->target);
     if (s->mb >= 0)
         im_str_printf(out, " mb %d", s->mb);
+    if (s->chunk)
+        im_str_printf(out, " chunk %u", s->chunk);
 }
 
 void im_value_print(const im_value *v, im_str *out)

@@ -142,6 +142,7 @@ static im_status place_persistent(im_context *ctx, persistent *s, im_program *co
 
 typedef struct life {
     uint32_t first, last; /* ops */
+    uint32_t next;        /* value that dies at the same op; UINT32_MAX: none */
     size_t nbytes, offset;
 } life;
 
@@ -252,41 +253,82 @@ static im_status find_lives(im_context *ctx, const im_program *p, im_value_map *
     return IM_OK;
 }
 
+/* The op that is `ahead` messages of gradients behind op i, or the last. */
+static uint32_t later_message(const im_program *p, uint32_t i, int ahead)
+{
+    for (uint32_t k = i + 1; k < p->nbound; k++)
+        if (p->bound[k].op->queue == IM_QUEUE_PIPE + IM_CH_GRAD_OUT && !--ahead)
+            return k;
+    return p->nbound - 1;
+}
+
+/* With chunks the stages stand in a circle. If what a stage receives into, or computes into, were memory whose message may still be waiting for its
+ * receiver, all of them could wait for one another. So a message's memory is kept until something that this rank has to wait for anyway shows that it
+ * has arrived: an activation's gradient has come back; so many gradients later, what was computed in between needed forwards that the receiver did
+ * behind its backward of this one. */
+static void keep_messages(const im_program *p, const im_value_map *map, life *lives)
+{
+    if (p->goal.chunks == 1 || p->plan->mesh.pp == 1)
+        return;
+    int pp = p->plan->mesh.pp, before = (p->layout->place.pp + pp - 1) % pp;
+    int ahead = im_schedule_of(p->plan->schedule)->alive(pp, p->goal.micro_batches, p->goal.chunks, before);
+    for (uint32_t i = 0; i < p->nbound; i++) {
+        const im_bound *x = &p->bound[i];
+        if (x->op->collective != IM_COLL_SEND)
+            continue;
+        uint32_t until = p->nbound - 1;
+        im_value answer = x->value[0];
+        answer.index = 1;
+        uint32_t k = im_value_map_find(map, &answer);
+        if (p->spec.mode == IM_PROGRAM_TRAIN && x->value[0].index == 0 && k != UINT32_MAX)
+            until = lives[k].first;
+        else if (p->spec.mode == IM_PROGRAM_TRAIN && x->value[0].index == 1)
+            until = later_message(p, i, ahead);
+        life *l = &lives[im_value_map_find(map, &x->value[0])];
+        l->last = until > l->last ? until : l->last;
+    }
+}
+
 static im_status place_lives(im_context *ctx, im_program *p, size_t *end)
 {
     im_value_map map = {0};
     life *lives = NULL;
     heap heaps[2] = {{0}, {0}}; /* activations, communication */
     im_status status;
+    uint32_t *dies = malloc(sizeof *dies * ((size_t)p->nbound + 1)); /* first of the values that die at an op */
+    if (!dies)
+        return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
+    memset(dies, 0xff, sizeof *dies * ((size_t)p->nbound + 1));
     IM_TRY_GOTO(find_lives(ctx, p, &map, &lives), maps);
+    keep_messages(p, &map, lives);
+    for (uint32_t k = map.n; k-- > 0;) {
+        lives[k].next = dies[lives[k].last];
+        dies[lives[k].last] = k;
+    }
     for (uint32_t i = 0; i < p->nbound; i++) {
         im_bound *x = &p->bound[i];
-        for (int pass = 0; pass < 2; pass++) /* take all before giving any back */
-            for (int o = 0; o < x->op->args.n; o++) {
-                if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
-                    continue;
-                life *l = &lives[im_value_map_find(&map, &x->value[o])];
-                heap *h = &heaps[life_class(&x->value[o]) == IM_CLASS_COMM];
-                if (pass == 0) {
-                    if (l->first == i) {
-                        l->offset = heap_take(h, align_up(l->nbytes));
-                        l->first = UINT32_MAX; /* taken */
-                    }
-                    x->buf[o].arena = (uint8_t)life_class(&x->value[o]);
-                    x->buf[o].offset += l->offset;
-                } else if (l->last == i) {
-                    l->last = UINT32_MAX; /* given back */
-                    if (l->nbytes && !heap_give(h, l->offset, align_up(l->nbytes))) {
-                        status = im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
-                        goto maps;
-                    }
-                }
+        for (int o = 0; o < x->op->args.n; o++) { /* take all before giving any back */
+            if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
+                continue;
+            life *l = &lives[im_value_map_find(&map, &x->value[o])];
+            if (l->first == i) {
+                l->offset = heap_take(&heaps[life_class(&x->value[o]) == IM_CLASS_COMM], align_up(l->nbytes));
+                l->first = UINT32_MAX; /* taken */
+            }
+            x->buf[o].arena = (uint8_t)life_class(&x->value[o]);
+            x->buf[o].offset += l->offset;
+        }
+        for (uint32_t k = dies[i]; k != UINT32_MAX; k = lives[k].next)
+            if (lives[k].nbytes && !heap_give(&heaps[life_class(&map.key[k]) == IM_CLASS_COMM], lives[k].offset, align_up(lives[k].nbytes))) {
+                status = im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
+                goto maps;
             }
     }
     end[IM_CLASS_ACTIVATIONS] = heaps[0].end > end[IM_CLASS_ACTIVATIONS] ? heaps[0].end : end[IM_CLASS_ACTIVATIONS];
     end[IM_CLASS_COMM] = heaps[1].end > end[IM_CLASS_COMM] ? heaps[1].end : end[IM_CLASS_COMM];
     status = IM_OK;
 maps:
+    free(dies);
     free(heaps[0].free);
     free(heaps[1].free);
     free(lives);

@@ -32,6 +32,31 @@ static im_status rule_mesh(im_context *ctx, const im_plan *p)
     return IM_OK;
 }
 
+static im_status rule_schedule(im_context *ctx, const im_plan *p)
+{
+    const im_schedule_kind *k = im_schedule_of(p->schedule);
+    int v = im_plan_chunks(p);
+    if (!k)
+        return im_fail(ctx, IM_ERR_ARG, "schedule %d: there is none of that number", (int)p->schedule);
+    if (v > 1 && !k->chunks)
+        return im_fail(ctx, IM_ERR_ARG, "chunks %d with the schedule %s: chunks are of the interleaved schedule; chunks 1, or pipeline interleaved",
+                       v, k->name);
+    if (v < 1 || v > IM_MAX_CHUNKS)
+        return im_fail(ctx, IM_ERR_ARG, "chunks %d: 1 to %d", v, IM_MAX_CHUNKS);
+    if ((int64_t)v * p->mesh.pp > p->model->arch.L)
+        return im_fail(ctx, IM_ERR_ARG, "pp %d x chunks %d = %d runs of blocks, but %s has %lld blocks; at most %lld chunks", p->mesh.pp, v,
+                       p->mesh.pp * v, p->model->source, (long long)p->model->arch.L, (long long)(p->model->arch.L / p->mesh.pp));
+    int64_t sum = 0;
+    for (int i = 0; p->stages == IM_STAGES_GIVEN && i < p->mesh.pp * v; i++) {
+        if (p->cut[i] < 1)
+            return im_fail(ctx, IM_ERR_ARG, "stages: number %d has %lld blocks; each needs one at least", i + 1, (long long)p->cut[i]);
+        sum += p->cut[i];
+    }
+    if (p->stages == IM_STAGES_GIVEN && sum != p->model->arch.L)
+        return im_fail(ctx, IM_ERR_ARG, "stages: %lld blocks in all, but %s has %lld", (long long)sum, p->model->source, (long long)p->model->arch.L);
+    return IM_OK;
+}
+
 /* The sum over the two stages that hold a tied table would have to meet once a micro-batch, in an order that 1F1B does not have: the program
  * check finds a deadlock. */
 static im_status rule_tied_zero(im_context *ctx, const im_plan *p)
@@ -102,6 +127,7 @@ im_status im_plan_validate(im_context *ctx, const im_plan *p)
 {
     IM_TRY(im_model_need_runnable(ctx, p->model));
     IM_TRY(rule_mesh(ctx, p));
+    IM_TRY(rule_schedule(ctx, p));
     IM_TRY(rule_tied_zero(ctx, p));
     IM_TRY(rule_seq_len(ctx, p));
     IM_TRY(rule_batch(ctx, p));
@@ -141,9 +167,10 @@ void im_plan_to_yaml(const im_plan *p, im_str *out)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
     im_str_printf(out,
-                  "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n  sequence_parallel: %s\n "
+                  "layout:\n  tp: %d\n  cp: %d\n  dp: %d\n  pp: %d\n  order: [tp, cp, dp, pp]\n  zero: %d\n  schedule: %s\n  chunks: %d\n  "
+                  "sequence_parallel: %s\n "
                   " recompute: %s\n",
-                  p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero, p->schedule == IM_SCHEDULE_1F1B ? "1f1b" : "gpipe",
+                  p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero, im_schedule_of(p->schedule)->name, im_plan_chunks(p),
                   p->sequence_parallel ? "true" : "false", recompute[p->recompute]);
     im_str_printf(out, "  micro_batches: %d\n  threads: %d\n", im_plan_micro_batches(p, 0), p->threads);
 }

@@ -3,18 +3,23 @@
 #define IM_PLAN_H
 
 #include "model/layout.h"
-
-typedef enum im_schedule { IM_SCHEDULE_GPIPE, IM_SCHEDULE_1F1B } im_schedule;
+#include "plan/schedule.h"
 
 /* What FORWARD does not keep and RECOMPUTE makes again before the backward. SELECTIVE: attention's output and log-sum-exp; FULL: all but
  * the unit's input. */
 typedef enum im_recompute { IM_RECOMPUTE_NONE, IM_RECOMPUTE_SELECTIVE, IM_RECOMPUTE_FULL } im_recompute;
+
+/* EVEN: they differ by one block at most. BALANCED: the dearest is as cheap as can be, the head's cost counted. */
+typedef enum im_stages { IM_STAGES_EVEN, IM_STAGES_BALANCED, IM_STAGES_GIVEN } im_stages;
 
 typedef struct im_plan {
     const im_model *model;
     im_mesh mesh; /* tp, cp, dp, pp */
     int zero;     /* 0..3 */
     im_schedule schedule;
+    int chunks;             /* v: runs of blocks a stage has (interleaved); 0: 1 */
+    im_stages stages;       /* where the blocks are cut */
+    const int64_t *cut;     /* IM_STAGES_GIVEN: blocks of each of the pp x chunks virtual stages */
     bool sequence_parallel; /* with tp: norms, dropout and edges on a share of the rows */
     im_recompute recompute; /* of the blocks */
     int64_t seq_len;        /* T */
@@ -39,6 +44,11 @@ int im_plan_micro_batches(const im_plan *p, int dp_rank);
 int64_t im_plan_micro_batch_size(const im_plan *p, int dp_rank, int mb);
 /* First sample (0..global_batch) of micro-batch mb of dp rank r. */
 int64_t im_plan_first_sample(const im_plan *p, int dp_rank, int mb);
+int im_plan_chunks(const im_plan *p);
+/* Virtual stage (chunk * pp + stage) of each unit: the embedding with the first, the head with the last. */
+void im_plan_virtual_stages(const im_plan *p, int *stage_of_unit);
+/* Pipeline rank of each unit. */
+void im_plan_stages(const im_plan *p, int *stage_of_unit);
 void im_plan_to_yaml(const im_plan *p, im_str *out);
 
 #endif

@@ -35,6 +35,7 @@ const char *im_verb_name(im_verb v);
 
 typedef struct im_step {
     uint8_t verb;    /* im_verb */
+    uint8_t chunk;   /* SEND, RECV: of this rank's chunks, the one whose message it is */
     uint16_t target; /* unit, bucket or channel (im_channel) */
     int32_t mb;      /* micro-batch; -1: the step */
 } im_step;
@@ -156,13 +157,18 @@ typedef struct im_bound {
 
 /* What a program must achieve; the check measures against it, never against the steps. */
 typedef struct im_goal {
-    int mode;                 /* im_program_mode */
-    int first_unit, end_unit; /* of this stage */
+    int mode; /* im_program_mode */
+    int chunks;
+    int first_unit[IM_MAX_CHUNKS], end_unit[IM_MAX_CHUNKS]; /* of each chunk of this stage */
+    bool has_head;                                          /* the last virtual stage is here */
     int micro_batches;
     bool snapshot;
 } im_goal;
 
 typedef enum im_program_mode { IM_PROGRAM_TRAIN, IM_PROGRAM_EVAL, IM_PROGRAM_INFER } im_program_mode;
+
+/* This stage has the unit. */
+bool im_goal_has(const im_goal *g, int unit);
 
 /* How a program differs from the plan's training step. */
 typedef struct im_program_spec {
@@ -188,9 +194,6 @@ typedef struct im_program {
     size_t arena_bytes[IM_CLASS_COUNT]; /* after place */
     im_arena *arena;
 } im_program;
-
-/* Stage of each unit (rule 7: stages differ by at most one block; embedding with the first, head with the last). */
-void im_plan_stages(const im_plan *p, int *stage_of_unit);
 
 /* The instructions alone: a pure function of plan, rank and spec. */
 im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps,

@@ -1,7 +1,7 @@
 /* steps: the instruction list of one rank, a pure function of plan, place and mode.
  *
- * A schedule is a function that says in which order a stage runs the forwards and backwards of its micro-batches;
- * what surrounds them (messages, gathers, reductions, the update) is the same for all.
+ * A schedule (schedule.h) says in which order a stage runs the forwards and backwards of its micro-batches; what surrounds them (messages, gathers,
+ * reductions, the update) is made here and the same for all.
  */
 #include "plan/program.h"
 
@@ -15,10 +15,17 @@ typedef struct writer {
     im_step *step;
     uint32_t n, cap;
     bool failed;
-    int first_unit, end_unit; /* of this stage */
+    const int *virtual_stage; /* of each unit */
+    int chunks, stage, stages;
     int micro_batches;
     bool train;
 } writer;
+
+/* A chunk's units. */
+typedef struct run_of_units {
+    int virtual_stage, first, end;
+    bool head, embed; /* it has them */
+} run_of_units;
 
 static void emit(writer *w, im_verb verb, int target, int mb)
 {
@@ -37,19 +44,37 @@ static void emit(writer *w, im_verb verb, int target, int mb)
     w->step[w->n++] = (im_step){.verb = (uint8_t)verb, .target = (uint16_t)target, .mb = mb};
 }
 
-void im_plan_stages(const im_plan *p, int *stage_of_unit)
+static void message(writer *w, im_verb verb, im_channel channel, int chunk, int mb)
 {
-    int64_t L = p->model->arch.L, pp = p->mesh.pp;
-    size_t nunit = p->model->nunit;
-    for (size_t u = 0; u < nunit; u++) {
-        int64_t block = p->model->unit[u].block;
-        if (u == 0)
-            stage_of_unit[u] = 0;
-        else if (u + 1 == nunit)
-            stage_of_unit[u] = (int)pp - 1;
-        else /* the first L % pp stages have one block more */
-            stage_of_unit[u] = (int)(block < (L % pp) * (L / pp + 1) ? block / (L / pp + 1) : (block - L % pp) / (L / pp));
+    emit(w, verb, channel, mb);
+    if (!w->failed)
+        w->step[w->n - 1].chunk = (uint8_t)chunk;
+}
+
+static run_of_units chunk_units(const writer *w, int chunk)
+{
+    run_of_units r = {.virtual_stage = chunk * w->stages + w->stage, .first = -1};
+    for (int u = 0; u < (int)w->model->nunit; u++) {
+        if (w->virtual_stage[u] != r.virtual_stage)
+            continue;
+        if (r.first < 0)
+            r.first = u;
+        r.end = u + 1;
     }
+    r.embed = r.first == 0;
+    r.head = r.end == (int)w->model->nunit;
+    return r;
+}
+
+/* The neighbour is another rank. */
+static bool from_before(const writer *w, const run_of_units *r)
+{
+    return !r->embed && w->stages > 1;
+}
+
+static bool to_next(const writer *w, const run_of_units *r)
+{
+    return !r->head && w->stages > 1;
 }
 
 static bool is_head(const writer *w, int unit)
@@ -59,7 +84,8 @@ static bool is_head(const writer *w, int unit)
 
 static bool reads_weights(const writer *w, im_verb v, int unit)
 {
-    return !(v == IM_BACKWARD && w->model->unit[unit].type == IM_UNIT_EMBED); /* the gradient of a look-up needs no table */
+    return !(v == IM_BACKWARD && w->model->unit[unit].type == IM_UNIT_EMBED) &&
+           v != IM_BACKWARD_WEIGHT; /* the gradient of a look-up needs no table */
 }
 
 /* GATHER or RELEASE of every bucket the unit uses, once each */
@@ -97,24 +123,25 @@ static bool bucket_is_summed(const im_bucket *b)
     return b->held && b->sum;
 }
 
-static void forward(writer *w, int mb)
+static void forward(writer *w, int chunk, int mb)
 {
-    bool first = w->first_unit == 0, last = w->end_unit == (int)w->model->nunit;
-    emit(w, IM_LOAD, 0, mb); /* every stage needs the positions */
-    if (!first)
-        emit(w, IM_RECV, IM_CH_ACT_IN, mb);
-    for (int u = w->first_unit; u < w->end_unit; u++)
+    run_of_units r = chunk_units(w, chunk);
+    if (chunk == 0)
+        emit(w, IM_LOAD, 0, mb); /* every stage needs the positions */
+    if (from_before(w, &r))
+        message(w, IM_RECV, IM_CH_ACT_IN, chunk, mb);
+    for (int u = r.first; u < r.end; u++)
         if (!is_head(w, u))
             unit_step(w, IM_FORWARD, u, mb);
-    if (!last)
-        emit(w, IM_SEND, IM_CH_ACT_OUT, mb);
+    if (to_next(w, &r))
+        message(w, IM_SEND, IM_CH_ACT_OUT, chunk, mb);
 }
 
 /* the smallest unit of this stage that uses the bucket: its BACKWARD is the last contribution of a micro-batch */
 static int last_user(const writer *w, size_t bucket)
 {
-    for (int u = w->first_unit; u < w->end_unit; u++)
-        for (int s = 0; s < IM_SLOT_COUNT; s++) {
+    for (int u = 0; u < (int)w->model->nunit; u++)
+        for (int s = 0; w->virtual_stage[u] % w->stages == w->stage && s < IM_SLOT_COUNT; s++) {
             int32_t p = w->model->unit[u].param[s];
             if (p >= 0 && w->model->param[p].bucket == bucket)
                 return u;
@@ -129,46 +156,76 @@ static void reduce_after(writer *w, int unit, int mb)
             emit(w, IM_REDUCE, (int)b, mb);
 }
 
-static void backward(writer *w, int mb)
+/* The gradients that a unit's part completes, once a micro-batch or once a step. */
+static void reduce_unit(writer *w, int unit, int mb)
 {
-    bool first = w->first_unit == 0, last = w->end_unit == (int)w->model->nunit;
-    bool per_micro_batch = w->plan->zero >= 2;
-    if (!last)
-        emit(w, IM_RECV, IM_CH_GRAD_IN, mb);
-    for (int u = w->end_unit - 1; u >= w->first_unit; u--) {
-        if (w->plan->recompute != IM_RECOMPUTE_NONE && w->train && w->model->unit[u].type == IM_UNIT_BLOCK)
+    if (w->plan->zero >= 2)
+        reduce_after(w, unit, mb);
+    else if (mb == w->micro_batches - 1)
+        reduce_after(w, unit, -1);
+}
+
+static bool is_recomputed(const writer *w, int unit)
+{
+    return w->plan->recompute != IM_RECOMPUTE_NONE && w->model->unit[unit].type == IM_UNIT_BLOCK;
+}
+
+/* The whole backward, or its first part: blocks give the gradient of their input and keep what BACKWARD_WEIGHT needs. LOSS is the head's whole backward
+ * in both, and the table's gradient belongs to the second part. */
+static void backward(writer *w, int chunk, int mb, bool whole)
+{
+    run_of_units r = chunk_units(w, chunk);
+    if (to_next(w, &r))
+        message(w, IM_RECV, IM_CH_GRAD_IN, chunk, mb);
+    for (int u = r.end - 1; u >= r.first; u--) {
+        bool block = w->model->unit[u].type == IM_UNIT_BLOCK;
+        if (!whole && !block && !is_head(w, u))
+            continue;
+        if (is_recomputed(w, u))
             unit_step(w, IM_RECOMPUTE, u, mb);
-        unit_step(w, is_head(w, u) ? IM_LOSS : IM_BACKWARD, u, mb);
-        if (per_micro_batch && w->train)
-            reduce_after(w, u, mb);
-        else if (w->train && mb == w->micro_batches - 1)
-            reduce_after(w, u, -1);
+        unit_step(w, is_head(w, u) ? IM_LOSS : whole ? IM_BACKWARD : IM_BACKWARD_INPUT, u, mb);
+        if (whole || !block)
+            reduce_unit(w, u, mb);
     }
-    if (!first)
-        emit(w, IM_SEND, IM_CH_GRAD_OUT, mb);
+    if (from_before(w, &r))
+        message(w, IM_SEND, IM_CH_GRAD_OUT, chunk, mb);
 }
 
-static void schedule_gpipe(writer *w)
+static void weight_part(writer *w, int chunk, int mb)
 {
-    for (int mb = 0; mb < w->micro_batches; mb++)
-        forward(w, mb);
-    for (int mb = 0; mb < w->micro_batches; mb++)
-        backward(w, mb);
+    run_of_units r = chunk_units(w, chunk);
+    for (int u = r.end - 1; u >= r.first; u--) {
+        if (is_head(w, u))
+            continue;
+        unit_step(w, w->model->unit[u].type == IM_UNIT_BLOCK ? IM_BACKWARD_WEIGHT : IM_BACKWARD, u, mb);
+        reduce_unit(w, u, mb);
+    }
 }
 
-/* One forward, one backward: a stage starts p - 1 - stage micro-batches ahead, then alternates (Narayanan et al., 2021). */
-static void schedule_1f1b(writer *w)
+static im_status scheduled(im_context *ctx, writer *w)
 {
-    int m = w->micro_batches, ahead = w->plan->mesh.pp - 1 - w->layout->place.pp;
-    if (ahead > m)
-        ahead = m;
-    for (int mb = 0; mb < ahead; mb++)
-        forward(w, mb);
-    for (int mb = 0; mb < m; mb++) {
-        if (mb + ahead < m)
-            forward(w, mb + ahead);
-        backward(w, mb);
-    }
+    size_t cap = (size_t)3 * (size_t)w->micro_batches * (size_t)w->chunks;
+    im_task *task = IM_ARENA_NEW(w->arena, im_task, cap + 1);
+    if (!task)
+        return im_fail(ctx, IM_ERR_NOMEM, "no memory for a schedule of %zu parts", cap);
+    size_t n = im_schedule_of(w->plan->schedule)->tasks(w->stages, w->micro_batches, w->chunks, w->stage, task);
+    for (size_t i = 0; i < n; i++)
+        switch ((im_part_kind)task[i].part) {
+        case IM_PART_FORWARD: forward(w, task[i].chunk, task[i].mb); break;
+        case IM_PART_BACKWARD: backward(w, task[i].chunk, task[i].mb, true); break;
+        case IM_PART_INPUT: backward(w, task[i].chunk, task[i].mb, false); break;
+        case IM_PART_WEIGHT: weight_part(w, task[i].chunk, task[i].mb); break;
+        }
+    return IM_OK;
+}
+
+static void forward_only(writer *w, im_verb end)
+{
+    for (int c = 0; c < w->chunks; c++)
+        forward(w, c, 0);
+    int head = (int)w->model->nunit - 1;
+    if (w->virtual_stage[head] % w->stages == w->stage)
+        unit_step(w, end, head, 0);
 }
 
 static void finish(writer *w)
@@ -190,27 +247,24 @@ static void finish(writer *w)
 im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l, const im_program_spec *spec, im_arena *a, im_step **steps,
                            uint32_t *n)
 {
-    writer w = {.plan = p, .layout = l, .model = p->model, .arena = a, .train = spec->mode == IM_PROGRAM_TRAIN};
+    writer w = {.plan = p,
+                .layout = l,
+                .model = p->model,
+                .arena = a,
+                .train = spec->mode == IM_PROGRAM_TRAIN,
+                .chunks = im_plan_chunks(p),
+                .stage = l->place.pp,
+                .stages = p->mesh.pp};
     int *stage = IM_ARENA_NEW(a, int, p->model->nunit);
     if (!stage)
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for the stages of %zu units", p->model->nunit);
-    im_plan_stages(p, stage);
-    for (int u = (int)p->model->nunit - 1; u >= 0; u--)
-        if (stage[u] == l->place.pp)
-            w.first_unit = u;
-    for (int u = 0; u < (int)p->model->nunit; u++)
-        if (stage[u] == l->place.pp)
-            w.end_unit = u + 1;
+    im_plan_virtual_stages(p, stage);
+    w.virtual_stage = stage;
     w.micro_batches = w.train ? im_plan_micro_batches(p, l->place.dp) : 1;
-    if (w.train && p->schedule == IM_SCHEDULE_1F1B) {
-        schedule_1f1b(&w);
-    } else if (w.train) {
-        schedule_gpipe(&w);
-    } else {
-        forward(&w, 0);
-        if (w.end_unit == (int)p->model->nunit)
-            unit_step(&w, spec->mode == IM_PROGRAM_EVAL ? IM_LOSS : IM_SAMPLE, w.end_unit - 1, 0);
-    }
+    if (w.train)
+        IM_TRY(scheduled(ctx, &w));
+    else
+        forward_only(&w, spec->mode == IM_PROGRAM_EVAL ? IM_LOSS : IM_SAMPLE);
     if (spec->mode != IM_PROGRAM_INFER)
         finish(&w);
     if (w.failed)

@@ -49,8 +49,8 @@ static im_status make(world *w, int r, const im_step *steps, uint32_t n, im_prog
     return s;
 }
 
-static void open_layout(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule,
-                        int64_t mbs, int64_t batch)
+static void open_chunks(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule,
+                        int chunks, int64_t mbs, int64_t batch)
 {
     *w = (world){.spec = {.mode = IM_PROGRAM_TRAIN}};
     assert_int_equal(im_context_create(&w->ctx), IM_OK);
@@ -64,6 +64,7 @@ static void open_layout(world *w, const char *config, int tp, bool sp, im_recomp
     w->plan.recompute = recompute;
     w->plan.zero = zero;
     w->plan.schedule = schedule;
+    w->plan.chunks = chunks;
     w->plan.seq_len = 7;
     w->plan.micro_batch = mbs;
     w->plan.global_batch = batch;
@@ -76,6 +77,12 @@ static void open_layout(world *w, const char *config, int tp, bool sp, im_recomp
         if (make(w, r, NULL, 0, &w->program[r]) != IM_OK)
             fail_msg("%s", im_error_text(w->ctx));
     }
+}
+
+static void open_layout(world *w, const char *config, int tp, bool sp, im_recompute recompute, int dp, int pp, int zero, im_schedule schedule,
+                        int64_t mbs, int64_t batch)
+{
+    open_chunks(w, config, tp, sp, recompute, dp, pp, zero, schedule, 1, mbs, batch);
 }
 
 static void open_world(world *w, const char *config, int dp, int pp, int zero, im_schedule schedule, int64_t mbs, int64_t batch)
@@ -102,8 +109,8 @@ static void close_world(world *w)
 static void expect_good(world *w)
 {
     if (check(w) != IM_OK)
-        fail_msg("tp %d sp %d dp %d pp %d zero %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp, w->plan.zero,
-                 im_error_text(w->ctx));
+        fail_msg("tp %d sp %d dp %d pp %d zero %d %s x %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp,
+                 w->plan.zero, im_schedule_of(w->plan.schedule)->name, w->plan.chunks, im_error_text(w->ctx));
 }
 
 /* ---- the check accepts what is right ------------------------------------------------ */
@@ -124,6 +131,27 @@ static void test_layouts(void **state)
                         expect_good(&w);
                         close_world(&w);
                     }
+}
+
+/* A stage with several runs of blocks; llama_untied has 5. */
+static void test_interleaved(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 3; pp++)
+        for (int v = 1; v * pp <= 5; v++)
+            for (int dp = 1; dp <= 2; dp++)
+                for (int zero = 0; zero <= 3; zero++)
+                    for (int batch = 1; batch <= 5; batch += 2) {
+                        world w;
+                        open_chunks(&w, llama_untied, 1, false, zero == 2 ? IM_RECOMPUTE_FULL : IM_RECOMPUTE_NONE, dp, pp, zero,
+                                    IM_SCHEDULE_INTERLEAVED, v, 1, dp * batch);
+                        expect_good(&w);
+                        close_world(&w);
+                    }
+    world w;
+    open_chunks(&w, llama_untied, 2, true, IM_RECOMPUTE_SELECTIVE, 2, 2, 1, IM_SCHEDULE_INTERLEAVED, 2, 1, 6);
+    expect_good(&w);
+    close_world(&w);
 }
 
 static void test_eval_and_infer(void **state)
@@ -278,6 +306,14 @@ static void test_mutate_1f1b(void **state)
     open_world(&w, llama_tied, 1, 2, 0, IM_SCHEDULE_1F1B, 1, 3);
     mutate_all(&w);
     open_world(&w, llama_untied, 1, 2, 0, IM_SCHEDULE_1F1B, 1, 2);
+    mutate_all(&w);
+}
+
+static void test_mutate_interleaved(void **state)
+{
+    (void)state;
+    world w;
+    open_chunks(&w, llama_untied, 1, false, IM_RECOMPUTE_NONE, 1, 2, 0, IM_SCHEDULE_INTERLEAVED, 2, 1, 2);
     mutate_all(&w);
 }
 
@@ -501,6 +537,8 @@ int main(void)
         cmocka_unit_test(test_eval_and_infer),
         cmocka_unit_test(test_mutate_trainer),
         cmocka_unit_test(test_mutate_1f1b),
+        cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_mutate_interleaved),
         cmocka_unit_test(test_mutate_zero),
         cmocka_unit_test(test_mutate_eval_and_infer),
         cmocka_unit_test(test_links_and_addresses),

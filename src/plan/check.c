@@ -7,6 +7,7 @@
  *                               running the lists with rendezvous and no time reaches the end: else it is a deadlock
  */
 #include "plan/check.h"
+#include "plan/simulate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,224 +146,12 @@ static im_status check_bytes(im_context *ctx, const im_program *p)
 
 /* ---- meetings ---------------------------------------------------------------------- */
 
-/* Where ops of several ranks meet: the k-th op of a group on a queue, or the k-th message of a channel. */
-typedef struct meeting {
-    int kind;   /* group * queues + queue, or channels after them */
-    int anchor; /* the lowest rank taking part */
-    int ordinal;
-    int members, arrived;
-    uint32_t rank, op; /* who came first */
-} meeting;
-
-typedef struct lists {
-    im_context *ctx;
-    const im_program *const *p;
-    int n;
-    int32_t **meet; /* [rank][op]: index of its meeting, -1: alone */
-    meeting *meeting;
-    size_t nmeeting, cap;
-} lists;
-
-static bool in_group(const im_layout *a, const im_layout *b, int g)
+static im_status check_meetings(im_context *ctx, const im_program *const *p, int n)
 {
-    im_place p = a->place, q = b->place;
-    bool pp = p.pp == q.pp, dp = p.dp == q.dp, tp = p.tp == q.tp, cp = p.cp == q.cp;
-    switch ((im_group_id)g) {
-    case IM_GROUP_WORLD: return true;
-    case IM_GROUP_TP: return cp && dp && pp;
-    case IM_GROUP_CP: return tp && dp && pp;
-    case IM_GROUP_DP: return tp && cp && pp;
-    case IM_GROUP_PP: return tp && cp && dp;
-    case IM_GROUP_TIED: return tp && cp && dp && (q.pp == 0 || q.pp == b->mesh.pp - 1);
-    case IM_GROUP_KV: return cp && dp && pp && p.tp / a->share.replicas == q.tp / b->share.replicas;
-    default: return a->rank == b->rank;
-    }
-}
-
-static meeting where(const lists *l, int r, const im_bound *x)
-{
-    const im_program *p = l->p[r];
-    const im_step *s = &p->step[x->step];
-    meeting m = {.members = 0, .anchor = -1};
-    if (x->op->collective == IM_COLL_SEND || x->op->collective == IM_COLL_RECV) {
-        bool act = s->target == IM_CH_ACT_IN || s->target == IM_CH_ACT_OUT, down = s->target == IM_CH_ACT_OUT || s->target == IM_CH_GRAD_IN;
-        im_place q = p->layout->place;
-        q.pp = down ? q.pp : (q.pp + p->layout->mesh.pp - 1) % p->layout->mesh.pp; /* the earlier of the two stages */
-        m.anchor = im_mesh_rank(&p->layout->mesh, q);
-        m.kind = 1000 + act;
-        m.members = 2;
-        return m;
-    }
-    for (int k = 0; k < l->n; k++)
-        if (in_group(p->layout, l->p[k]->layout, x->op->group)) {
-            m.members++;
-            if (m.anchor < 0)
-                m.anchor = k;
-        }
-    m.kind = x->op->group * IM_QUEUE_MAX + x->op->queue;
-    return m;
-}
-
-static bool meets(const im_bound *x)
-{
-    int c = x->op->collective;
-    return !x->op->kind &&
-           (c == IM_COLL_ALL_REDUCE || c == IM_COLL_REDUCE_SCATTER || c == IM_COLL_ALL_GATHER || c == IM_COLL_SEND || c == IM_COLL_RECV);
-}
-
-static im_status mismatch(const lists *l, const meeting *m, int r, uint32_t i)
-{
-    im_str a = {0}, b = {0};
-    im_step_print(&l->p[m->rank]->step[l->p[m->rank]->bound[m->op].step], &a);
-    im_step_print(&l->p[r]->step[l->p[r]->bound[i].step], &b);
-    im_status s = im_fail(l->ctx, IM_ERR_CHECK, "rank %u is at %s (%s) where rank %d is at %s (%s)", m->rank, im_str_text(&a),
-                          l->p[m->rank]->bound[m->op].op->label, r, im_str_text(&b), l->p[r]->bound[i].op->label);
-    im_str_free(&a);
-    im_str_free(&b);
-    return s;
-}
-
-/* Two ops that meet do the same thing to the same value. */
-static bool agree(const im_bound *a, const im_bound *b)
-{
-    bool messages = a->op->collective == IM_COLL_SEND || a->op->collective == IM_COLL_RECV;
-    if (messages ? a->op->collective == b->op->collective : a->op->collective != b->op->collective)
-        return false;
-    int whole = a->op->collective == IM_COLL_ALL_GATHER ? 1 : 0; /* own parts may differ in size, or be empty */
-    im_value va = a->value[whole], vb = b->value[whole];
-    if (va.role == IM_ROLE_TEMP) /* numbered by step, which other ranks count otherwise */
-        va.mb = vb.mb = 0;
-    return im_value_equal(&va, &vb) && a->hi[whole] - a->lo[whole] == b->hi[whole] - b->lo[whole];
-}
-
-static im_status add_meeting(lists *l, int r, uint32_t i)
-{
-    const im_bound *x = &l->p[r]->bound[i];
-    meeting m = where(l, r, x);
-    for (uint32_t k = 0; k < i; k++) /* its number among this rank's own ops of that kind */
-        if (l->meet[r][k] >= 0 && l->meeting[l->meet[r][k]].kind == m.kind && l->meeting[l->meet[r][k]].anchor == m.anchor)
-            m.ordinal++;
-    for (size_t k = 0; k < l->nmeeting; k++) {
-        meeting *o = &l->meeting[k];
-        if (o->kind != m.kind || o->anchor != m.anchor || o->ordinal != m.ordinal)
-            continue;
-        if (!agree(&l->p[o->rank]->bound[o->op], x))
-            return mismatch(l, o, r, i);
-        l->meet[r][i] = (int32_t)k;
-        return IM_OK;
-    }
-    if (l->nmeeting == l->cap) {
-        size_t cap = l->cap ? l->cap * 2 : 256;
-        meeting *more = realloc(l->meeting, sizeof *more * cap);
-        if (!more)
-            return im_fail(l->ctx, IM_ERR_NOMEM, "no memory to check programs");
-        l->meeting = more;
-        l->cap = cap;
-    }
-    m.rank = (uint32_t)r;
-    m.op = i;
-    l->meet[r][i] = (int32_t)l->nmeeting;
-    l->meeting[l->nmeeting++] = m;
+    im_timeline t;
+    IM_TRY(im_simulate(ctx, p, n, NULL, NULL, &t));
+    im_timeline_free(&t);
     return IM_OK;
-}
-
-/* One pass over a rank: every queue runs its first op that is not done, when its waits are. Returns whether something moved. */
-typedef struct runner {
-    bool *done, *arrived;
-    uint32_t *next; /* [queue]: position in the op list */
-} runner;
-
-static bool advance(lists *l, runner *run, int r)
-{
-    const im_program *p = l->p[r];
-    bool moved = false;
-    for (unsigned q = 0; q < IM_QUEUE_MAX; q++) {
-        uint32_t *i = &run[r].next[q];
-        for (;;) {
-            while (*i < p->nbound && (p->bound[*i].op->queue != q || run[r].done[*i]))
-                ++*i;
-            if (*i == p->nbound)
-                break;
-            bool ready = true;
-            for (int w = 0; w < p->bound[*i].nwait; w++)
-                ready &= run[r].done[p->bound[*i].wait[w]];
-            if (!ready)
-                break;
-            int32_t m = l->meet[r][*i];
-            if (m >= 0 && !run[r].arrived[*i]) {
-                run[r].arrived[*i] = true;
-                l->meeting[m].arrived++;
-                moved = true;
-            }
-            if (m >= 0 && l->meeting[m].arrived < l->meeting[m].members)
-                break;
-            run[r].done[*i] = true;
-            moved = true;
-        }
-    }
-    return moved;
-}
-
-static im_status stuck(const lists *l, const runner *run)
-{
-    im_str s = {0};
-    for (int r = 0; r < l->n; r++)
-        for (uint32_t i = 0; i < l->p[r]->nbound; i++)
-            if (!run[r].done[i]) {
-                im_str_printf(&s, "%srank %d at ", s.len ? ", " : "", r);
-                im_step_print(&l->p[r]->step[l->p[r]->bound[i].step], &s);
-                break;
-            }
-    im_status status = IM_OK;
-    if (s.len)
-        status = im_fail(l->ctx, IM_ERR_CHECK, "deadlock: %s", im_str_text(&s));
-    im_str_free(&s);
-    return status;
-}
-
-static im_status run_lists(lists *l, runner *run)
-{
-    for (int r = 0; r < l->n; r++) {
-        size_t nb = l->p[r]->nbound;
-        run[r].done = calloc(nb + 1, 1);
-        run[r].arrived = calloc(nb + 1, 1);
-        run[r].next = calloc(IM_QUEUE_MAX, sizeof(uint32_t));
-        l->meet[r] = malloc((nb + 1) * sizeof(int32_t));
-        if (!run[r].done || !run[r].arrived || !run[r].next || !l->meet[r])
-            return im_fail(l->ctx, IM_ERR_NOMEM, "no memory to check programs");
-        for (uint32_t i = 0; i < nb; i++)
-            l->meet[r][i] = -1;
-        for (uint32_t i = 0; i < nb; i++)
-            if (meets(&l->p[r]->bound[i]))
-                IM_TRY(add_meeting(l, r, i));
-    }
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int r = 0; r < l->n; r++)
-            moved |= advance(l, run, r);
-    }
-    return stuck(l, run);
-}
-
-static im_status check_meetings(im_context *ctx, const im_program *const *p, unsigned n)
-{
-    lists l = {.ctx = ctx, .p = p, .n = (int)n};
-    runner *run = calloc(n, sizeof *run);
-    l.meet = calloc(n, sizeof *l.meet);
-    im_status status = run && l.meet ? run_lists(&l, run) : im_fail(ctx, IM_ERR_NOMEM, "no memory to check programs");
-    for (unsigned r = 0; r < n; r++) {
-        if (run) {
-            free(run[r].done);
-            free(run[r].arrived);
-            free(run[r].next);
-        }
-        if (l.meet)
-            free(l.meet[r]);
-    }
-    free(run);
-    free(l.meet);
-    free(l.meeting);
-    return status;
 }
 
 im_status im_program_check_rank(im_context *ctx, const im_program *p)
@@ -381,5 +170,5 @@ im_status im_program_check(im_context *ctx, const im_program *const *ranks, int 
                            im_mesh_size(&ranks[r]->layout->mesh));
         IM_TRY(im_program_check_rank(ctx, ranks[r]));
     }
-    return check_meetings(ctx, ranks, (unsigned)n);
+    return check_meetings(ctx, ranks, n);
 }

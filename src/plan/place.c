@@ -1,8 +1,8 @@
 /* place: an address for every value.
  *
  * Persistent values (weights, gradients, optimizer state, scalars, carries, caches) have fixed places for the whole run. The
- * others live from their first to their last access in program order: walk the ops, give a new value the smallest free block
- * that holds it, free it after its last access. Cost: ops x free blocks. Where two queues are involved, link makes the next
+ * others live from their first to their last access in program order, a gathered weight from GATHER to RELEASE, each time: walk
+ * the ops, give a new value the smallest free block that holds it, free it after its last access. Cost: ops x free blocks. Where two queues are involved, link makes the next
  * owner wait for the last access of the one before.
  */
 #include "plan/values.h"
@@ -142,8 +142,18 @@ static im_status place_persistent(im_context *ctx, persistent *s, im_program *co
 
 typedef struct life {
     uint32_t first, last; /* ops */
+    uint32_t next;        /* the value's next life; UINT32_MAX: none */
     size_t nbytes, offset;
 } life;
+
+/* The lives of all values; `now` is the one that a value is in. */
+typedef struct lives {
+    im_value_map map;
+    life *life;
+    uint32_t n, cap;
+    uint32_t *now, *born; /* [map.n]: its life now, its first */
+    uint32_t nvalue;
+} lives;
 
 typedef struct hole {
     size_t lo, hi;
@@ -220,63 +230,112 @@ static im_class life_class(const im_value *v)
     return v->role == IM_ROLE_WEIGHT || v->role == IM_ROLE_GRAD ? IM_CLASS_COMM : IM_CLASS_ACTIVATIONS;
 }
 
-/* First and last access and size of every value that is not persistent. */
-static im_status find_lives(im_context *ctx, const im_program *p, im_value_map *map, life **out)
+static void lives_free(lives *l)
 {
-    uint32_t cap = 0;
-    life *lives = NULL;
-    for (uint32_t i = 0; i < p->nbound; i++) {
-        const im_bound *x = &p->bound[i];
-        for (int o = 0; o < x->op->args.n; o++) {
-            if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
-                continue;
-            uint32_t before = map->n, k = im_value_map_add(map, &x->value[o]);
-            life *more = lives;
-            if (k != UINT32_MAX && k >= cap) {
-                cap = cap ? cap * 2 : 256;
-                more = realloc(lives, sizeof *more * cap);
-            }
-            if (k == UINT32_MAX || !more) {
-                free(lives);
-                return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
-            }
-            lives = more;
-            if (map->n > before)
-                lives[k] = (life){.first = i};
-            lives[k].last = i;
-            if (x->hi[o] > lives[k].nbytes)
-                lives[k].nbytes = x->hi[o];
-        }
+    im_value_map_free(&l->map);
+    free(l->life);
+    free(l->now);
+    free(l->born);
+}
+
+static bool lives_reserve(lives *l)
+{
+    if (l->n >= l->cap) {
+        uint32_t cap = l->cap ? l->cap * 2 : 256;
+        life *more = realloc(l->life, sizeof *more * cap);
+        if (!more)
+            return false;
+        l->life = more;
+        l->cap = cap;
     }
-    *out = lives;
+    if (l->map.n > l->nvalue) {
+        uint32_t cap = l->map.cap;
+        uint32_t *now = realloc(l->now, sizeof *now * cap), *born = now ? realloc(l->born, sizeof *born * cap) : NULL;
+        l->now = now ? now : l->now;
+        l->born = born ? born : l->born;
+        if (!now || !born)
+            return false;
+    }
+    return true;
+}
+
+/* Whether op i is where value v, which was there before, begins anew: a weight that is gathered again (ZeRO 3), and the gradient of the next
+ * micro-batch when the one before was reduced (ZeRO 2, 3). In between its bytes are free. */
+static bool begins_anew(const im_program *p, const im_value *v, uint32_t i, int o, uint32_t last)
+{
+    const im_bound *x = &p->bound[i];
+    if (v->role == IM_ROLE_WEIGHT)
+        return p->step[x->step].verb == IM_GATHER && x->op->use[o].access == IM_WRITE;
+    return v->role == IM_ROLE_GRAD && p->step[p->bound[last].step].verb == IM_REDUCE && x->step != p->bound[last].step;
+}
+
+static bool note_access(const im_program *p, lives *l, uint32_t i, int o)
+{
+    const im_bound *x = &p->bound[i];
+    uint32_t before = l->map.n, k = im_value_map_add(&l->map, &x->value[o]);
+    if (k == UINT32_MAX || !lives_reserve(l))
+        return false;
+    bool first = l->map.n > before;
+    if (first || begins_anew(p, &x->value[o], i, o, l->life[l->now[k]].last)) {
+        l->life[l->n] = (life){.first = i, .next = UINT32_MAX};
+        if (first)
+            l->born[k] = l->n;
+        else
+            l->life[l->now[k]].next = l->n;
+        l->now[k] = l->n++;
+    }
+    l->nvalue = l->map.n;
+    life *now = &l->life[l->now[k]];
+    now->last = i;
+    now->nbytes = x->hi[o] > now->nbytes ? x->hi[o] : now->nbytes;
+    return true;
+}
+
+/* First and last access and size of every life of every value that is not persistent. */
+static im_status find_lives(im_context *ctx, const im_program *p, lives *l)
+{
+    for (uint32_t i = 0; i < p->nbound; i++)
+        for (int o = 0; o < p->bound[i].op->args.n; o++)
+            if (p->bound[i].op->args.v[o].ndim && !im_value_persistent(p, &p->bound[i].value[o]) && !note_access(p, l, i, o))
+                return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
+    for (uint32_t k = 0; k < l->map.n; k++)
+        l->now[k] = l->born[k];
     return IM_OK;
+}
+
+/* The life that value k is in at op i. */
+static life *life_at(lives *l, const im_value *v, uint32_t i)
+{
+    uint32_t *now = &l->now[im_value_map_find(&l->map, v)];
+    if (l->life[*now].next != UINT32_MAX && l->life[l->life[*now].next].first == i)
+        *now = l->life[*now].next;
+    return &l->life[*now];
 }
 
 static im_status place_lives(im_context *ctx, im_program *p, size_t *end)
 {
-    im_value_map map = {0};
-    life *lives = NULL;
+    lives l = {0};
     heap heaps[2] = {{0}, {0}}; /* activations, communication */
     im_status status;
-    IM_TRY_GOTO(find_lives(ctx, p, &map, &lives), maps);
+    IM_TRY_GOTO(find_lives(ctx, p, &l), maps);
     for (uint32_t i = 0; i < p->nbound; i++) {
         im_bound *x = &p->bound[i];
         for (int pass = 0; pass < 2; pass++) /* take all before giving any back */
             for (int o = 0; o < x->op->args.n; o++) {
                 if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
                     continue;
-                life *l = &lives[im_value_map_find(&map, &x->value[o])];
+                life *now = life_at(&l, &x->value[o], i);
                 heap *h = &heaps[life_class(&x->value[o]) == IM_CLASS_COMM];
                 if (pass == 0) {
-                    if (l->first == i) {
-                        l->offset = heap_take(h, align_up(l->nbytes));
-                        l->first = UINT32_MAX; /* taken */
+                    if (now->first == i) {
+                        now->offset = heap_take(h, align_up(now->nbytes));
+                        now->first = UINT32_MAX; /* taken */
                     }
                     x->buf[o].arena = (uint8_t)life_class(&x->value[o]);
-                    x->buf[o].offset += l->offset;
-                } else if (l->last == i) {
-                    l->last = UINT32_MAX; /* given back */
-                    if (l->nbytes && !heap_give(h, l->offset, align_up(l->nbytes))) {
+                    x->buf[o].offset += now->offset;
+                } else if (now->last == i) {
+                    now->last = UINT32_MAX; /* given back */
+                    if (now->nbytes && !heap_give(h, now->offset, align_up(now->nbytes))) {
                         status = im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
                         goto maps;
                     }
@@ -289,8 +348,7 @@ static im_status place_lives(im_context *ctx, im_program *p, size_t *end)
 maps:
     free(heaps[0].free);
     free(heaps[1].free);
-    free(lives);
-    im_value_map_free(&map);
+    lives_free(&l);
     return status;
 }
 

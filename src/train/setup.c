@@ -54,7 +54,7 @@ static im_status open_data(im_train_run *r)
     return open_valid(r, cfg);
 }
 
-/* Every rank's bytes; together they must fit this machine. */
+/* Every rank's bytes. */
 static im_status predict(im_train_run *r)
 {
     for (int i = 0; i < r->ranks; i++) {
@@ -67,7 +67,7 @@ static im_status predict(im_train_run *r)
         r->predicted = m;
         r->heaviest = i;
     }
-    return r->ranks > 1 ? im_train_need_memory(r) : IM_OK; /* one rank's engine tells it by class */
+    return IM_OK;
 }
 
 im_status im_train_need_memory(im_train_run *r)
@@ -118,7 +118,38 @@ im_status im_train_setup(im_train_run *r)
     r->total_steps = im_train_total_steps(&r->o);
     IM_TRY(open_model(r));
     IM_TRY(open_data(r));
-    return make_plan(r);
+    IM_TRY(make_plan(r));
+    return r->ranks > 1 ? im_train_need_memory(r) : IM_OK; /* one rank's engine tells it by class */
+}
+
+im_status im_train_predict(im_context *ctx, const im_train_options *o, const im_train_env *env)
+{
+    im_class_bytes classes[IM_CLASS_COUNT];
+    im_train_options checked = *o;
+    size_t n = 0;
+    void *memory;
+    checked.data = o->data ? o->data : "none";
+    checked.steps = o->steps ? o->steps : 1;
+    IM_TRY(im_train_options_check(ctx, &checked));
+    IM_TRY(im_alloc(ctx, 1, sizeof(im_train_run), &memory));
+    im_train_run *r = memory;
+    r->ctx = ctx;
+    r->ranks = r->ranks_here = (int)(o->tp * o->dp * o->pp);
+    r->o = *o;
+    r->o.global_batch = o->global_batch ? o->global_batch : o->micro_batch * o->dp;
+    r->env = env;
+    r->log_fd = -1;
+    im_status status = open_model(r);
+    if (status == IM_OK)
+        status = make_plan(r);
+    for (int c = 0; c < IM_CLASS_COUNT; c++)
+        if (r->predicted.by_class[c])
+            classes[n++] = (im_class_bytes){.name = im_class_name((im_class)c), .predicted = (double)r->predicted.by_class[c], .measured = NAN};
+    if (status == IM_OK && env->memory)
+        env->memory(env->arg, r->heaviest, classes, n);
+    im_train_teardown(r);
+    free(r);
+    return status;
 }
 
 im_status im_train_open_device(im_train_run *r)

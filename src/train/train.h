@@ -127,12 +127,16 @@ struct im_train_env {
     bool (*stop)(void *arg);                                       /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
     bool measure_rate;                                             /* measure the machine's matmul rate after the first step, for MFU */
     const char *models_dir;                                        /* of named shapes; NULL: none */
+    void (*memory)(void *arg, int rank, const im_class_bytes *classes, size_t n); /* each rank's bytes, at the end; may be NULL */
     double began;                                                  /* im_clock_now() when the command began; 0: now */
     im_comm_mpi_world *mpi;                                        /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */
 im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_train_env *env) IM_MUST_CHECK;
+
+/* Tells env->memory what the rank that needs most would need; --data and an end need not be given. Nothing is allocated. */
+im_status im_train_predict(im_context *ctx, const im_train_options *o, const im_train_env *env) IM_MUST_CHECK;
 
 /* Weights: from the model's directory, or drawn (every layout the same bits). */
 im_status im_train_init_weights(im_context *ctx, im_engine *e, uint64_t seed) IM_MUST_CHECK;

@@ -259,6 +259,8 @@ void im_group_destroy(im_group *g);   /* after its layers. NULL and the world ar
 int im_group_rank(const im_group *g); /* of the caller in the group */
 int im_group_size(const im_group *g);
 im_rank *im_group_owner(const im_group *g); /* the rank whose end of the group this is */
+/* Operations that this rank has started on the group, and the bytes of their larger tensors. Each may be NULL. */
+void im_group_traffic(const im_group *g, uint64_t *operations, uint64_t *nbytes);
 
 im_status im_group_all_reduce(im_group *g, const im_tensor *in, im_tensor *out, im_reduce op) IM_MUST_CHECK; /* counts equal */
 /* out: the rank's part of the sum. counts: [size] elements of each rank, adding up to in's; NULL: as even as can be, the first ranks one more. */
@@ -274,6 +276,8 @@ im_status im_group_recv(im_group *g, im_tensor *t, int peer) IM_MUST_CHECK;
 /* The sends and receives between the two go as one, in any order on both sides: both directions at once need it. Nothing else may stand between. */
 im_status im_group_exchange_begin(im_group *g) IM_MUST_CHECK;
 im_status im_group_exchange_end(im_group *g) IM_MUST_CHECK;
+/* What went wrong so far, without waiting: another rank failed, say. For ranks that are busy with something else. */
+im_status im_group_error(im_group *g) IM_MUST_CHECK;
 /* Returns when all have come to it. IM_ERR_TIMEOUT: not all did within `seconds` (0: the group's deadline); the text names who has not. */
 im_status im_group_barrier(im_group *g, double seconds) IM_MUST_CHECK;
 

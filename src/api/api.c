@@ -97,16 +97,31 @@ static bool pass_stop(void *arg)
     return hooks->stop && hooks->stop(hooks->arg);
 }
 
+static void pass_memory(void *arg, int rank, const im_class_bytes *classes, size_t n)
+{
+    const im_hooks *hooks = arg;
+    if (hooks->memory)
+        hooks->memory(hooks->arg, rank, classes, n);
+}
+
 static im_train_env make_env(const im_hooks *hooks, char *buf)
 {
-    return (im_train_env){
+    im_train_env env = {
         .arg = (void *)hooks, /* read only */
         .text = pass_text,
         .step = pass_step,
         .stop = pass_stop,
+        .memory = pass_memory,
         .measure_rate = true,
         .models_dir = models_dir(hooks, buf),
     };
+    if (im_job_rank(hooks->job) > 0) { /* rank 0 speaks for all */
+        env.text = NULL;
+        env.step = NULL;
+        env.stop = NULL;
+        env.measure_rate = false;
+    }
+    return env;
 }
 
 im_status im_train(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks)
@@ -116,9 +131,24 @@ im_status im_train(im_context *ctx, const char *const *options, size_t n, const 
     im_train_options o;
     IM_TRY(im_arena_create(ctx, &arena));
     im_train_env env = make_env(hooks ? hooks : &no_hooks, buf);
+    env.mpi = hooks && hooks->job ? im_api_job_world(hooks->job) : NULL;
     im_status status = im_train_options_parse(ctx, arena, (int)n, (char *const *)options, &o);
     if (status == IM_OK)
         status = im_train_execute(ctx, &o, &env);
+    im_arena_destroy(arena);
+    return status;
+}
+
+im_status im_predict(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks)
+{
+    char buf[PATH_MAX];
+    im_arena *arena;
+    im_train_options o;
+    IM_TRY(im_arena_create(ctx, &arena));
+    im_train_env env = make_env(hooks ? hooks : &no_hooks, buf);
+    im_status status = im_train_options_parse(ctx, arena, (int)n, (char *const *)options, &o);
+    if (status == IM_OK)
+        status = im_train_predict(ctx, &o, &env);
     im_arena_destroy(arena);
     return status;
 }

@@ -74,6 +74,21 @@ im_rank *im_group_owner(const im_group *g)
     return g->rank;
 }
 
+void im_group_traffic(const im_group *g, uint64_t *operations, uint64_t *nbytes)
+{
+    im_comm_count count[IM_COMM_OP_COUNT];
+    uint64_t calls = 0, bytes = 0;
+    im_comm_counts(g->comm, count);
+    for (int i = 0; i < IM_COMM_OP_COUNT; i++) {
+        calls += count[i].calls;
+        bytes += count[i].nbytes;
+    }
+    if (operations)
+        *operations = calls;
+    if (nbytes)
+        *nbytes = bytes;
+}
+
 /* ---- checks ------------------------------------------------------------------------------------- */
 
 static im_status check_pair(const im_group *g, const char *call, const im_tensor *in, const im_tensor *out)
@@ -233,6 +248,11 @@ im_status im_group_all_to_all(im_group *g, const im_tensor *in, im_tensor *out)
     IM_TRY(im_comm_all_to_all(g->comm, g->queue, im_api_buffer(in), im_api_buffer(out), (size_t)(count / size), im_tensor_dtype(in), NULL));
     after(g, in, out);
     return IM_OK;
+}
+
+im_status im_group_error(im_group *g)
+{
+    return im_comm_error(g->comm);
 }
 
 im_status im_group_barrier(im_group *g, double seconds)

@@ -47,9 +47,10 @@ typedef struct im_comm_table {
     void (*enqueued)(im_comm *c, im_comm_call *call);
     /* Called by all members and nobody else. Allocates, calls im_comm_init, sets *out. */
     im_status (*split)(im_comm *parent, const im_comm_group *g, im_comm **out);
-    void (*destroy)(im_comm *c);                   /* ends with im_comm_fini and freeing c */
-    im_status (*error)(im_comm *c);                /* any thread; IM_OK, or im_fail with what killed it */
-    void (*abort)(im_comm *c, const char *reason); /* any thread; reason "": none is known */
+    void (*note)(im_comm *c, int64_t step, const char *what); /* im_comm_note; NULL: of no interest */
+    void (*destroy)(im_comm *c);                              /* ends with im_comm_fini and freeing c */
+    im_status (*error)(im_comm *c);                           /* any thread; IM_OK, or im_fail with what killed it */
+    void (*abort)(im_comm *c, const char *reason);            /* any thread; reason "": none is known */
 } im_comm_table;
 
 enum { IM_COMM_CALLS = 512, IM_COMM_PENDING = 64 };
@@ -61,10 +62,11 @@ struct im_comm {
     im_device *device;
     im_context *ctx;
     int rank, size;
-    int *members;     /* [size] ranks of the world */
-    uint32_t id;      /* 0: the world */
-    double deadline;  /* seconds for one operation */
-    atomic_bool dead; /* a run failed, or im_comm_abort */
+    int *members;            /* [size] ranks of the world */
+    uint32_t id;             /* 0: the world */
+    double deadline;         /* seconds for one operation */
+    atomic_bool dead;        /* a run failed, or im_comm_abort */
+    const atomic_bool *fate; /* the same of its world; NULL: it has none */
 
     /* below: comm.c's */
     im_comm_call *call;        /* [IM_COMM_CALLS], a ring */

@@ -520,6 +520,13 @@ im_status im_comm_group_end(im_comm *c)
     return push(c, q, first);
 }
 
+void im_comm_note(im_comm *c, int64_t step, const char *what)
+{
+    for (; c; c = c->inner)
+        if (c->backend->note)
+            c->backend->note(c, step, what);
+}
+
 /* ---- failure ---------------------------------------------------------------------------------------- */
 
 im_status im_comm_error(im_comm *c)
@@ -534,4 +541,12 @@ void im_comm_abort(im_comm *c)
 {
     atomic_store(&c->dead, true);
     c->backend->abort(c, im_error_text(c->ctx));
+}
+
+bool im_comm_dead(const im_comm *c)
+{
+    for (; c; c = c->inner)
+        if (atomic_load(&c->dead) || (c->fate && atomic_load(c->fate)))
+            return true;
+    return false;
 }

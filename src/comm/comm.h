@@ -55,22 +55,27 @@ typedef struct im_comm_mpi_place {
 im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cfg, im_comm_mpi_world **out) IM_MUST_CHECK;
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w);
 /* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
+void im_comm_mpi_world_deadline(im_comm_mpi_world *w, double seconds); /* in place of the configured one; before ranks attach */
  * with an error; when ranks do not come to it in time it ends the processes of the job. NULL is allowed. */
 void im_comm_mpi_world_destroy(im_comm_mpi_world *w);
 /* As im_comm_abort, when there may be no communicator yet. */
 void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason);
 im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out) IM_MUST_CHECK;
+void im_comm_mpi_world_give_up(im_comm_mpi_world *w, const char *reason); /* the same, when it is not this rank that failed */
 
 /* ---- decorators: they take `inner` over when they succeed; what is split off is decorated too ------ */
 
-/* Keeps the last 4,096 operations of a rank, all its groups together, in a mapped file (ring.h). Replaces the file. */
+/* Keeps the last 4,096 operations of a rank, all its groups together, in a mapped file (ring.h). Replaces the file. path NULL: in memory,
+ * until im_comm_ring_place. */
 im_status im_comm_traced(im_comm *inner, const char *path, im_comm **out) IM_MUST_CHECK;
 
 typedef enum im_comm_fault_kind {
-    IM_FAULT_DELAY,  /* the operation starts `seconds` late */
-    IM_FAULT_DROP,   /* it is not done here, and counts as done */
-    IM_FAULT_DIE,    /* the rank fails before it; with `process` the process is killed by SIGKILL */
-    IM_FAULT_CORRUPT /* one bit of its result (of a send: of what arrives) is flipped */
+    IM_FAULT_DELAY,   /* the operation starts `seconds` late */
+    IM_FAULT_DROP,    /* it is not done here, and counts as done */
+    IM_FAULT_DIE,     /* the rank fails before it; with `process` the process is killed by SIGKILL */
+    IM_FAULT_CORRUPT, /* one bit of its result (of a send: of what arrives) is flipped */
+    IM_FAULT_NAN,     /* the first value of its result is NaN; of integers all bits are set */
+    IM_FAULT_MISMATCH /* the others of the group find that this rank calls it with another type */
 } im_comm_fault_kind;
 typedef struct im_comm_fault {
     im_comm_fault_kind kind;
@@ -114,12 +119,17 @@ im_status im_comm_group_begin(im_comm *c) IM_MUST_CHECK;
 im_status im_comm_group_end(im_comm *c) IM_MUST_CHECK;
 
 /* ---- failure ------------------------------------------------------------------------------ */
+/* What this rank does from now on, in a step (0: in none): rings keep it with the operations that are called next, on all communicators of the
+ * rank. By the thread that calls them; c: any of them. */
+void im_comm_note(im_comm *c, int64_t step, const char *what);
+
 
 im_status im_comm_error(im_comm *c) IM_MUST_CHECK; /* asynchronous error, polled by the watchdog */
 /* Wakes every waiter of every rank and communicator of the world; all of it is dead. The others are told this rank and
  * the text of its context's error. */
 void im_comm_abort(im_comm *c);
 
+bool im_comm_dead(const im_comm *c); /* an operation of it failed, or it was aborted; any thread, and no error is recorded */
 /* ---- accounts ------------------------------------------------------------------------------- */
 
 typedef enum im_comm_op {

@@ -134,18 +134,12 @@ im_status im_ngram_score(im_context *ctx, const im_tokens *train, const im_token
 /* ---- order ------------------------------------------------------------------- */
 typedef enum im_order { IM_ORDER_SEQUENTIAL, IM_ORDER_SHUFFLED } im_order;
 typedef struct im_sampler {
-    const im_tokens *tokens;
-    int64_t seq_len; /* T: sample i is tokens i*T .. i*T+T inclusive */
-    int64_t samples; /* per epoch: (count - 1) / T */
+    int64_t samples; /* per epoch */
     im_order order;
     uint64_t seed;
 } im_sampler;
-/* Refuses data shorter than one sample. */
-im_status im_sampler_init(im_context *ctx, im_sampler *s, const im_tokens *t, int64_t seq_len, im_order order, uint64_t seed) IM_MUST_CHECK;
-/* Index in the file of the sample at global position `position` (any >= 0; the epoch is position / samples). Shuffled: a keyed
- * permutation per epoch (Feistel with cycle walking), computed on the fly. */
+/* Which of the samples stands at `position` (any >= 0; the epoch is position / samples). Shuffled: a keyed permutation per epoch (Feistel with
+ * cycle walking), computed on the fly. */
 int64_t im_sampler_index(const im_sampler *s, int64_t position);
-/* T ids and T targets of the sample at `position`. An id >= vocab is an error that names file, offset and id. */
-im_status im_sampler_read(im_context *ctx, const im_sampler *s, int64_t position, int64_t vocab, int32_t *ids, int32_t *targets) IM_MUST_CHECK;
 
 #endif

@@ -1,8 +1,8 @@
 /* place: an address for every value.
  *
  * Persistent values (weights, gradients, optimizer state, scalars, carries, caches) have fixed places for the whole run. The
- * others live from their first to their last access in program order: walk the ops, give a new value the smallest free block
- * that holds it, free it after its last access. Cost: ops x free blocks. Where two queues are involved, link makes the next
+ * others live from their first to their last access in program order, a gathered weight from GATHER to RELEASE, each time: walk
+ * the ops, give a new value the smallest free block that holds it, free it after its last access. Cost: ops x free blocks. Where two queues are involved, link makes the next
  * owner wait for the last access of the one before.
  */
 #include "plan/values.h"
@@ -142,9 +142,20 @@ static im_status place_persistent(im_context *ctx, persistent *s, im_program *co
 
 typedef struct life {
     uint32_t first, last; /* ops */
-    uint32_t next;        /* value that dies at the same op; UINT32_MAX: none */
+    uint32_t next;        /* the value's next life; UINT32_MAX: none */
+    uint32_t dies_too;    /* another life that ends at the same op; UINT32_MAX: none */
+    bool comm;            /* in the arena of communication */
     size_t nbytes, offset;
 } life;
+
+/* The lives of all values; `now` is the one that a value is in. */
+typedef struct lives {
+    im_value_map map;
+    life *life;
+    uint32_t n, cap;
+    uint32_t *now, *born; /* [map.n]: its life now, its first */
+    uint32_t nvalue;
+} lives;
 
 typedef struct hole {
     size_t lo, hi;
@@ -221,36 +232,86 @@ static im_class life_class(const im_value *v)
     return v->role == IM_ROLE_WEIGHT || v->role == IM_ROLE_GRAD ? IM_CLASS_COMM : IM_CLASS_ACTIVATIONS;
 }
 
-/* First and last access and size of every value that is not persistent. */
-static im_status find_lives(im_context *ctx, const im_program *p, im_value_map *map, life **out)
+static void lives_free(lives *l)
 {
-    uint32_t cap = 0;
-    life *lives = NULL;
-    for (uint32_t i = 0; i < p->nbound; i++) {
-        const im_bound *x = &p->bound[i];
-        for (int o = 0; o < x->op->args.n; o++) {
-            if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
-                continue;
-            uint32_t before = map->n, k = im_value_map_add(map, &x->value[o]);
-            life *more = lives;
-            if (k != UINT32_MAX && k >= cap) {
-                cap = cap ? cap * 2 : 256;
-                more = realloc(lives, sizeof *more * cap);
-            }
-            if (k == UINT32_MAX || !more) {
-                free(lives);
-                return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
-            }
-            lives = more;
-            if (map->n > before)
-                lives[k] = (life){.first = i};
-            lives[k].last = i;
-            if (x->hi[o] > lives[k].nbytes)
-                lives[k].nbytes = x->hi[o];
-        }
+    im_value_map_free(&l->map);
+    free(l->life);
+    free(l->now);
+    free(l->born);
+}
+
+static bool lives_reserve(lives *l)
+{
+    if (l->n >= l->cap) {
+        uint32_t cap = l->cap ? l->cap * 2 : 256;
+        life *more = realloc(l->life, sizeof *more * cap);
+        if (!more)
+            return false;
+        l->life = more;
+        l->cap = cap;
     }
-    *out = lives;
+    if (l->map.n > l->nvalue) {
+        uint32_t cap = l->map.cap;
+        uint32_t *now = realloc(l->now, sizeof *now * cap), *born = now ? realloc(l->born, sizeof *born * cap) : NULL;
+        l->now = now ? now : l->now;
+        l->born = born ? born : l->born;
+        if (!now || !born)
+            return false;
+    }
+    return true;
+}
+
+/* Whether op i is where value v, which was there before, begins anew: a weight that is gathered again (ZeRO 3), and the gradient of the next
+ * micro-batch when the one before was reduced (ZeRO 2, 3). In between its bytes are free. */
+static bool begins_anew(const im_program *p, const im_value *v, uint32_t i, int o, uint32_t last)
+{
+    const im_bound *x = &p->bound[i];
+    if (v->role == IM_ROLE_WEIGHT)
+        return p->step[x->step].verb == IM_GATHER && x->op->use[o].access == IM_WRITE;
+    return v->role == IM_ROLE_GRAD && p->step[p->bound[last].step].verb == IM_REDUCE && x->step != p->bound[last].step;
+}
+
+static bool note_access(const im_program *p, lives *l, uint32_t i, int o)
+{
+    const im_bound *x = &p->bound[i];
+    uint32_t before = l->map.n, k = im_value_map_add(&l->map, &x->value[o]);
+    if (k == UINT32_MAX || !lives_reserve(l))
+        return false;
+    bool first = l->map.n > before;
+    if (first || begins_anew(p, &x->value[o], i, o, l->life[l->now[k]].last)) {
+        l->life[l->n] = (life){.first = i, .next = UINT32_MAX, .comm = life_class(&x->value[o]) == IM_CLASS_COMM};
+        if (first)
+            l->born[k] = l->n;
+        else
+            l->life[l->now[k]].next = l->n;
+        l->now[k] = l->n++;
+    }
+    l->nvalue = l->map.n;
+    life *now = &l->life[l->now[k]];
+    now->last = i;
+    now->nbytes = x->hi[o] > now->nbytes ? x->hi[o] : now->nbytes;
+    return true;
+}
+
+/* First and last access and size of every life of every value that is not persistent. */
+static im_status find_lives(im_context *ctx, const im_program *p, lives *l)
+{
+    for (uint32_t i = 0; i < p->nbound; i++)
+        for (int o = 0; o < p->bound[i].op->args.n; o++)
+            if (p->bound[i].op->args.v[o].ndim && !im_value_persistent(p, &p->bound[i].value[o]) && !note_access(p, l, i, o))
+                return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
+    for (uint32_t k = 0; k < l->map.n; k++)
+        l->now[k] = l->born[k];
     return IM_OK;
+}
+
+/* The life that value k is in at op i. */
+static life *life_at(lives *l, const im_value *v, uint32_t i)
+{
+    uint32_t *now = &l->now[im_value_map_find(&l->map, v)];
+    if (l->life[*now].next != UINT32_MAX && l->life[l->life[*now].next].first == i)
+        *now = l->life[*now].next;
+    return &l->life[*now];
 }
 
 /* The op that is `ahead` messages of gradients behind op i, or the last. */
@@ -266,7 +327,7 @@ static uint32_t later_message(const im_program *p, uint32_t i, int ahead)
  * receiver, all of them could wait for one another. So a message's memory is kept until something that this rank has to wait for anyway shows that it
  * has arrived: an activation's gradient has come back; so many gradients later, what was computed in between needed forwards that the receiver did
  * behind its backward of this one. */
-static void keep_messages(const im_program *p, const im_value_map *map, life *lives)
+static void keep_messages(const im_program *p, lives *l)
 {
     if (p->goal.chunks == 1 || p->plan->mesh.pp == 1)
         return;
@@ -279,47 +340,58 @@ static void keep_messages(const im_program *p, const im_value_map *map, life *li
         uint32_t until = p->nbound - 1;
         im_value answer = x->value[0];
         answer.index = 1;
-        uint32_t k = im_value_map_find(map, &answer);
+        uint32_t k = im_value_map_find(&l->map, &answer);
         if (p->spec.mode == IM_PROGRAM_TRAIN && x->value[0].index == 0 && k != UINT32_MAX)
-            until = lives[k].first;
+            until = l->life[l->born[k]].first;
         else if (p->spec.mode == IM_PROGRAM_TRAIN && x->value[0].index == 1)
             until = later_message(p, i, ahead);
-        life *l = &lives[im_value_map_find(map, &x->value[0])];
-        l->last = until > l->last ? until : l->last;
+        life *m = &l->life[l->born[im_value_map_find(&l->map, &x->value[0])]];
+        m->last = until > m->last ? until : m->last;
     }
+}
+
+/* dies[i]: the first of the lives that end at op i, or UINT32_MAX; NULL without memory. */
+static uint32_t *ends_of_lives(const im_program *p, lives *l)
+{
+    uint32_t *dies = malloc(sizeof *dies * ((size_t)p->nbound + 1));
+    if (!dies)
+        return NULL;
+    memset(dies, 0xff, sizeof *dies * ((size_t)p->nbound + 1));
+    for (uint32_t k = l->n; k-- > 0;) {
+        l->life[k].dies_too = dies[l->life[k].last];
+        dies[l->life[k].last] = k;
+    }
+    return dies;
 }
 
 static im_status place_lives(im_context *ctx, im_program *p, size_t *end)
 {
-    im_value_map map = {0};
-    life *lives = NULL;
+    lives l = {0};
     heap heaps[2] = {{0}, {0}}; /* activations, communication */
+    uint32_t *dies = NULL;
     im_status status;
-    uint32_t *dies = malloc(sizeof *dies * ((size_t)p->nbound + 1)); /* first of the values that die at an op */
-    if (!dies)
-        return im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
-    memset(dies, 0xff, sizeof *dies * ((size_t)p->nbound + 1));
-    IM_TRY_GOTO(find_lives(ctx, p, &map, &lives), maps);
-    keep_messages(p, &map, lives);
-    for (uint32_t k = map.n; k-- > 0;) {
-        lives[k].next = dies[lives[k].last];
-        dies[lives[k].last] = k;
+    IM_TRY_GOTO(find_lives(ctx, p, &l), maps);
+    keep_messages(p, &l);
+    dies = ends_of_lives(p, &l);
+    if (!dies) {
+        status = im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
+        goto maps;
     }
     for (uint32_t i = 0; i < p->nbound; i++) {
         im_bound *x = &p->bound[i];
         for (int o = 0; o < x->op->args.n; o++) { /* take all before giving any back */
             if (!x->op->args.v[o].ndim || im_value_persistent(p, &x->value[o]))
                 continue;
-            life *l = &lives[im_value_map_find(&map, &x->value[o])];
-            if (l->first == i) {
-                l->offset = heap_take(&heaps[life_class(&x->value[o]) == IM_CLASS_COMM], align_up(l->nbytes));
-                l->first = UINT32_MAX; /* taken */
+            life *now = life_at(&l, &x->value[o], i);
+            if (now->first == i) {
+                now->offset = heap_take(&heaps[now->comm], align_up(now->nbytes));
+                now->first = UINT32_MAX; /* taken */
             }
             x->buf[o].arena = (uint8_t)life_class(&x->value[o]);
-            x->buf[o].offset += l->offset;
+            x->buf[o].offset += now->offset;
         }
-        for (uint32_t k = dies[i]; k != UINT32_MAX; k = lives[k].next)
-            if (lives[k].nbytes && !heap_give(&heaps[life_class(&map.key[k]) == IM_CLASS_COMM], lives[k].offset, align_up(lives[k].nbytes))) {
+        for (uint32_t k = dies[i]; k != UINT32_MAX; k = l.life[k].dies_too)
+            if (l.life[k].nbytes && !heap_give(&heaps[l.life[k].comm], l.life[k].offset, align_up(l.life[k].nbytes))) {
                 status = im_fail(ctx, IM_ERR_NOMEM, "no memory to place values");
                 goto maps;
             }
@@ -331,8 +403,7 @@ maps:
     free(dies);
     free(heaps[0].free);
     free(heaps[1].free);
-    free(lives);
-    im_value_map_free(&map);
+    lives_free(&l);
     return status;
 }
 

@@ -22,7 +22,7 @@ typedef struct simulation {
     struct {
         uint32_t next[IM_QUEUE_MAX]; /* position in the op list */
         double free[IM_QUEUE_MAX];   /* when the queue's last op ended */
-    } *queue;                        /* [rank] */
+    } * queue;                       /* [rank] */
 } simulation;
 
 /* When the op may start; < 0: what it waits for has not ended. */

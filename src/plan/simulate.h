@@ -8,7 +8,7 @@
 typedef double (*im_price_fn)(void *arg, const im_program *p, const im_bound *x);
 
 typedef struct im_timeline {
-    int n; /* ranks */
+    int n;                 /* ranks */
     double **start, **end; /* [rank][op], seconds from the beginning of the step */
     double total;
 } im_timeline;

@@ -228,6 +228,52 @@ static void forward_only(writer *w, im_verb end)
         unit_step(w, end, head, 0);
 }
 
+/* ---- ZeRO 3: gathers a unit ahead -------------------------------------------------------- */
+
+static bool computes(const im_step *s)
+{
+    return s->verb == IM_FORWARD || s->verb == IM_RECOMPUTE || s->verb == IM_LOSS || s->verb == IM_SAMPLE || s->verb == IM_BACKWARD ||
+           s->verb == IM_BACKWARD_INPUT || s->verb == IM_BACKWARD_WEIGHT;
+}
+
+/* A GATHER goes before the computing that its unit's follows, so that the weights arrive while that goes on; not past the RELEASE of the same
+ * bucket, a message, or another micro-batch's LOAD. Two units' weights are whole at a time, no more. */
+static void gather_ahead(writer *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        im_step g = w->step[i];
+        uint32_t at = i;
+        int passed = 0;
+        if (g.verb != IM_GATHER)
+            continue;
+        while (at > 0) {
+            const im_step *s = &w->step[at - 1];
+            bool stop = s->verb == IM_GATHER || s->verb == IM_LOAD || s->verb == IM_SEND || s->verb == IM_RECV ||
+                        (s->verb == IM_RELEASE && (passed || s->target == g.target)) || (computes(s) && passed);
+            if (stop)
+                break;
+            passed += computes(s);
+            at--;
+        }
+        memmove(w->step + at + 1, w->step + at, sizeof g * (i - at));
+        w->step[at] = g;
+    }
+}
+
+/* A bucket that is gathered right after its release stays. */
+static void keep_gathered(writer *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const im_step *s = &w->step[i], *next = i + 1 < w->n ? s + 1 : NULL;
+        if (s->verb == IM_RELEASE && next && next->verb == IM_GATHER && next->target == s->target)
+            i++;
+        else
+            w->step[n++] = *s;
+    }
+    w->n = n;
+}
+
 static void finish(writer *w)
 {
     emit(w, IM_COUNT, 0, -1);
@@ -267,6 +313,10 @@ im_status im_program_steps(im_context *ctx, const im_plan *p, const im_layout *l
         forward_only(&w, spec->mode == IM_PROGRAM_EVAL ? IM_LOSS : IM_SAMPLE);
     if (spec->mode != IM_PROGRAM_INFER)
         finish(&w);
+    if (p->zero == 3) {
+        gather_ahead(&w);
+        keep_gathered(&w);
+    }
     if (w.failed)
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for the instructions");
     *steps = w.step;

@@ -1,5 +1,4 @@
-/* Evaluation: the sum of the losses of all counted tokens over their count (rule 3). A token file of n samples of T tokens and a
- * tail is read by up to three programs: (B,T) as often as it fits, (n mod B, T), and (1, tail).
+/* Evaluation: the sum of the losses of all counted tokens over their count (rule 3). A feed of n samples of T tokens and a tail is read by up to three programs: (B,T) as often as it fits, (n mod B, T), and (1, tail).
  */
 #include "train/internal.h"
 
@@ -21,36 +20,33 @@ double im_train_mean_value(const im_train_mean *m)
     return m->count > 0 ? m->sum / m->count : NAN;
 }
 
-static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t runs, int64_t token0, int64_t samples)
+static void add_part(im_train_eval *v, int64_t batch, int64_t seq_len, int64_t runs, int64_t first, int64_t samples, bool tail)
 {
     if (batch < 1 || seq_len < 1 || runs < 1)
         return;
     v->part[v->nparts].batch = batch;
     v->part[v->nparts].seq_len = seq_len;
     v->part[v->nparts].runs = runs;
-    v->part[v->nparts].token0 = token0;
+    v->part[v->nparts].first = first;
     v->part[v->nparts].samples = samples;
+    v->part[v->nparts].tail = tail;
     v->nparts++;
 }
 
-im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches,
-                             im_train_eval *out)
+void im_train_eval_plan(const im_feed *f, int64_t seq_len, int64_t batch, int64_t max_batches, const int32_t *token_bytes, im_train_eval *out)
 {
-    int64_t targets = im_tokens_count(t) - 1;
-    if (targets < 1)
-        return im_fail(ctx, IM_ERR_FORMAT, "%s: %" PRId64 " tokens; at least 2 are needed to predict one", im_tokens_prefix(t), im_tokens_count(t));
-    im_train_eval v = {.tokens = t, .vocab = m->arch.V, .seq_len = seq_len, .bytes = m->arch.V == IM_BYTE_VOCAB};
-    int64_t samples = targets / seq_len, full = samples / batch;
+    im_train_eval v = {.feed = f, .seq_len = seq_len, .token_bytes = token_bytes};
+    int64_t samples = im_feed_samples(f), full = samples / batch;
     bool all = max_batches == 0 || full < max_batches;
     if (!all)
         full = max_batches;
-    add_part(&v, batch, seq_len, full, 0, full * batch);
+    add_part(&v, batch, seq_len, full, 0, full * batch, false);
     if (all) {
-        add_part(&v, samples % batch, seq_len, 1, full * batch * seq_len, samples % batch);
-        add_part(&v, 1, targets % seq_len, 1, samples * seq_len, 1);
+        add_part(&v, samples % batch, seq_len, 1, full * batch, samples % batch, false);
+        if (im_feed_pack(f) == IM_PACK_STREAM)
+            add_part(&v, 1, im_feed_tokens(f) - 1 - samples * seq_len, 1, samples * seq_len, 1, true);
     }
     *out = v;
-    return IM_OK;
 }
 
 void im_train_eval_split(im_train_eval *v, int64_t batch, int dp)
@@ -61,15 +57,15 @@ void im_train_eval_split(im_train_eval *v, int64_t batch, int dp)
     int64_t samples = 0;
     v->nparts = 0;
     for (int p = 0; p < old.nparts; p++)
-        samples += old.part[p].seq_len == old.seq_len ? old.part[p].samples : 0;
+        samples += old.part[p].tail ? 0 : old.part[p].samples;
     int64_t share = (samples + dp - 1) / dp;
     if (share < batch)
         batch = share;
     if (batch)
-        add_part(v, batch, old.seq_len, (share + batch - 1) / batch, 0, samples);
-    for (int p = 0; p < old.nparts; p++) /* the tail: of one rank, the others join with padding */
-        if (old.part[p].seq_len != old.seq_len)
-            add_part(v, 1, old.part[p].seq_len, 1, old.part[p].token0, 1);
+        add_part(v, batch, old.seq_len, (share + batch - 1) / batch, 0, samples, false);
+    for (int p = 0; p < old.nparts; p++) /* of one rank, the others join with padding */
+        if (old.part[p].tail)
+            add_part(v, 1, old.part[p].seq_len, 1, old.part[p].first, 1, true);
 }
 
 void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant)
@@ -84,45 +80,39 @@ void im_train_eval_want(im_train_eval *v, im_program_want *want, size_t *nwant)
 typedef struct im_eval_source {
     im_context *ctx;
     const im_train_eval *v;
-    int64_t token0, samples; /* of the part */
-    int64_t batch0;          /* of the run's batch: this rank's first sample */
-    double bytes;            /* targets that are bytes */
+    int64_t first, samples; /* of the part */
+    bool tail;
+    int64_t batch0; /* of the run's batch: this rank's first sample */
+    double bytes;   /* of text, of the targets that count */
 } im_eval_source;
 
 /* A place of the batch that no sample is left for. */
-static void pad(int64_t T, int32_t *ids, int32_t *targets, int32_t *pos)
+static void pad(int64_t T, int32_t *ids, int32_t *targets, int32_t *pos, int32_t *seg)
 {
     for (int64_t i = 0; i < T; i++) {
         ids[i] = 0;
         targets[i] = -1;
         pos[i] = (int32_t)i;
     }
+    if (seg)
+        memset(seg, 0, sizeof *seg * (size_t)T);
 }
 
-/* im_source.load: sample i of a part begins i*T tokens behind the part's first token. */
+/* im_source.load: sample i of a part is sample first + i of the feed; the tail begins at token `first`. */
 static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int64_t B, int64_t T, int32_t *ids, int32_t *targets, int32_t *pos,
                       int32_t *seg)
 {
     im_eval_source *s = arg;
     for (int64_t b = 0; b < B; b++) {
-        int64_t sample = now->sample0 + s->batch0 + first_sample + b, at = s->token0 + sample * T;
-        int32_t *x = ids + b * T, *y = targets + b * T;
-        if (seg)
-            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
-        if (sample >= s->samples) {
-            pad(T, x, y, pos + b * T);
+        int64_t i = now->sample0 + s->batch0 + first_sample + b;
+        int32_t *x = ids + b * T, *y = targets + b * T, *p = pos + b * T, *g = seg ? seg + b * T : NULL;
+        if (i >= s->samples) {
+            pad(T, x, y, p, g);
             continue;
         }
-        IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at, T, x));
-        IM_TRY(im_tokens_read(s->ctx, s->v->tokens, at + 1, T, y));
-        for (int64_t i = 0; i < T; i++) {
-            int64_t bad = x[i] < 0 || x[i] >= s->v->vocab ? at + i : y[i] < 0 || y[i] >= s->v->vocab ? at + i + 1 : -1;
-            if (bad >= 0)
-                return im_fail(s->ctx, IM_ERR_FORMAT, "%s.bin: token %" PRId64 " has id %d, the model's vocabulary is %" PRId64,
-                               im_tokens_prefix(s->v->tokens), bad, bad == at + i ? x[i] : y[i], s->v->vocab);
-            s->bytes += y[i] < 256;
-            pos[b * T + i] = (int32_t)i;
-        }
+        IM_TRY(s->tail ? im_feed_read_at(s->ctx, s->v->feed, s->first, T, x, y, p, g) : im_feed_read(s->ctx, s->v->feed, s->first + i, x, y, p, g));
+        for (int64_t t = 0; s->v->token_bytes && t < T; t++)
+            s->bytes += y[t] >= 0 ? s->v->token_bytes[y[t]] : 0;
     }
     return IM_OK;
 }
@@ -155,7 +145,8 @@ im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *
     for (int p = 0; p < v->nparts; p++)
         runs += v->part[p].runs;
     for (int p = 0; p < v->nparts; p++) {
-        arg.token0 = v->part[p].token0;
+        arg.first = v->part[p].first;
+        arg.tail = v->part[p].tail;
         arg.samples = v->part[p].samples;
         arg.batch0 = l->place.dp * v->part[p].batch;
         for (int64_t i = 0; i < v->part[p].runs; i++) {
@@ -173,7 +164,7 @@ im_status im_train_eval_run(im_context *ctx, im_engine *e, const im_train_eval *
     IM_TRY(im_engine_combine(e, &arg.bytes, 1, IM_SUM));
     *out = (im_observe_eval){
         .step = out->step, .loss = im_train_mean_value(&mean), .counted = (int64_t)mean.count, .bits_per_byte = -1, .seconds = im_clock_now() - t0};
-    if (v->bytes && arg.bytes > 0)
+    if (v->token_bytes && arg.bytes > 0)
         out->bits_per_byte = mean.sum / M_LN2 / arg.bytes;
     return IM_OK;
 }

@@ -17,8 +17,8 @@ typedef struct im_train_run {
     im_arena *arena; /* strings of o that were resolved */
 
     im_model *model;
-    im_tokens *data, *valid; /* valid may be NULL */
-    im_sampler sampler;
+    im_feed *data, *valid; /* valid may be NULL */
+    int32_t *token_bytes;  /* [vocabulary]: bytes of text that an id stands for; NULL: not known */
     im_plan plan;
     im_train_eval eval;
     im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
@@ -77,6 +77,10 @@ im_status im_train_load_state(im_train_run *r, const char *from) IM_MUST_CHECK;
 /* What a rank opened for itself; then what the ranks share. */
 void im_train_close_rank(im_train_run *r);
 void im_train_teardown(im_train_run *r);
+
+/* ---- token_bytes.c */
+/* *out: [vocabulary], free(); NULL when it is not known. */
+im_status im_train_token_bytes(im_context *ctx, const im_model *m, int32_t **out) IM_MUST_CHECK;
 
 /* ---- team.c: ranks as threads of this process */
 /* After setup: starts the other ranks; each opens its device and comes to the point where its engine is opened. r->device and r->world

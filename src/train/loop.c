@@ -21,11 +21,8 @@ static im_status load(void *arg, const im_op_now *now, int64_t first_sample, int
 {
     im_train_run *r = arg;
     for (int64_t b = 0; b < B; b++) {
-        IM_TRY(im_sampler_read(r->ctx, &r->sampler, now->sample0 + first_sample + b, r->model->arch.V, ids + b * T, targets + b * T));
-        for (int64_t t = 0; t < T; t++)
-            pos[b * T + t] = (int32_t)t;
-        if (seg)
-            memset(seg + b * T, 0, sizeof *seg * (size_t)T);
+        int64_t at = b * T;
+        IM_TRY(im_feed_read(r->ctx, r->data, now->sample0 + first_sample + b, ids + at, targets + at, pos + at, seg ? seg + at : NULL));
     }
     return IM_OK;
 }

@@ -19,6 +19,17 @@ static im_status gather(im_train_run *r, int rank, double predicted[IM_CLASS_COU
     return im_engine_combine(r->engine, touched, IM_CLASS_COUNT, IM_SUM);
 }
 
+static void tell(const im_train_run *r, int rank, const char *const *name, const double *predicted, const double *touched)
+{
+    im_class_bytes classes[IM_CLASS_COUNT];
+    size_t n = 0;
+    for (int c = 0; c < IM_CLASS_COUNT; c++)
+        if (predicted[c] > 0 || touched[c] > 0)
+            classes[n++] = (im_class_bytes){.name = name[c], .predicted = predicted[c], .measured = touched[c]};
+    if (r->env->memory)
+        r->env->memory(r->env->arg, rank, classes, n);
+}
+
 im_status im_train_measure_memory(im_train_run *r)
 {
     const char *name[IM_CLASS_COUNT];
@@ -28,6 +39,7 @@ im_status im_train_measure_memory(im_train_run *r)
     for (int rank = 0; rank < r->ranks; rank++) {
         double predicted[IM_CLASS_COUNT], touched[IM_CLASS_COUNT];
         IM_TRY(gather(r, rank, predicted, touched));
+        tell(r, rank, name, predicted, touched);
         if (r->metrics && im_observe_put_memory(r->metrics, r->meta.step, rank, name, predicted, touched, IM_CLASS_COUNT) != IM_OK) {
             r->metrics_failed = true;
             im_error_clear(r->ctx);

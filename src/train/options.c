@@ -9,9 +9,14 @@
 const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape (gpt2, llama-15m, ...).",
      "DIR", AT(model), 'm', false, "What is trained"},
-    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to train on: the prefix of PREFIX.bin and PREFIX.idx (imece data build makes them).",
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL,
+     "What to train on: a token file (the prefix of PREFIX.bin and PREFIX.idx, which imece data build makes), files of one corpus (A,B), a blend "
+     "(0.7:A,0.3:B), or a YAML file of these.",
      "PREFIX", AT(data), 'd', false, NULL},
-    {"valid", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file to evaluate on.", "PREFIX", AT(valid), 0, false, NULL},
+    {"valid", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file (or files: A,B) to evaluate on.", "PREFIX", AT(valid), 0, false, NULL},
+    {"valid-share", IM_OPT_REAL, "0", 0, 0.99, NULL,
+     "Instead of --valid: evaluate on the last documents of each file of --data, this share of its tokens, and leave them out of the training.",
+     "SHARE", AT(valid_share), 0, false, NULL},
     {"out", IM_OPT_STRING, NULL, 0, 0, NULL, "Run directory to make; one that exists is refused. Default: the first free runs/MODEL-N.", "DIR",
      AT(out), 'o', false, NULL},
     {"init", IM_OPT_CHOICE, "auto", 0, 0, "auto|random",
@@ -30,6 +35,17 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
      "Sequences of a step (0: one micro-batch of each data-parallel rank); it need not be a multiple of the micro-batch.", "N", AT(global_batch), 0,
      false, NULL},
     {"order", IM_OPT_CHOICE, "shuffled", 0, 0, "sequential|shuffled", "Order of the samples.", "HOW", AT(order), 0, false, NULL},
+    {"pack", IM_OPT_CHOICE, "auto", 0, 0, "auto|stream|whole|none",
+     "What a sample is: a piece of the stream of all documents; whole documents, as many as fit, and padding; or none packed, a document each. "
+     "auto: whole for data with a mask, else stream.",
+     "HOW", AT(pack), 0, false, NULL},
+    {"attention", IM_OPT_CHOICE, "auto", 0, 0, "auto|causal|document",
+     "What a token sees: all before it in its sample, or those of its document, whose positions begin at 0. auto: document with --pack whole, else "
+     "causal.",
+     "REACH", AT(attention), 0, false, NULL},
+    {"long", IM_OPT_CHOICE, "refuse", 0, 0, "refuse|cut|split|skip",
+     "With --pack whole or none, documents longer than a sample: refuse the data, keep their start, make several of them, or leave them out.", "HOW",
+     AT(too_long), 0, false, NULL},
 
     {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations; sums, masters and gradients are fp32 in both.", "TYPE",
      AT(precision), 0, false, "Arithmetic"},
@@ -105,8 +121,14 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
 const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS] = {
     {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a checkpoint, or a run directory (its latest checkpoint).", "DIR",
      AT(model), 'm', false, "What"},
-    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx.", "PREFIX", AT(data), 'd', false, NULL},
+    {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file (the prefix of PREFIX.bin and PREFIX.idx), or files: A,B.", "PREFIX", AT(data), 'd', false,
+     NULL},
     {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "How"},
+    {"pack", IM_OPT_CHOICE, "auto", 0, 0, "auto|stream|whole|none", "What a sample is, as in imece train.", "HOW", AT(pack), 0, false, NULL},
+    {"attention", IM_OPT_CHOICE, "auto", 0, 0, "auto|causal|document", "What a token sees, as in imece train.", "REACH", AT(attention), 0, false,
+     NULL},
+    {"long", IM_OPT_CHOICE, "refuse", 0, 0, "refuse|cut|split|skip", "Documents longer than a sample, as in imece train.", "HOW", AT(too_long), 0,
+     false, NULL},
     {"batch", IM_OPT_INT, "4", 1, 1 << 24, NULL, "Sequences at once.", "N", AT(batch), 'b', false, NULL},
     {"batches", IM_OPT_INT, "0", 0, 9e18, NULL, "Batches (0: the whole file).", "N", AT(batches), 0, false, NULL},
     {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations.", "TYPE", AT(precision), 0, false, NULL},
@@ -142,8 +164,8 @@ static im_status refuse_idle(im_context *ctx, const im_train_options *o, const b
 {
     if (is_given(on_command_line, "decay") && o->schedule != IM_TRAIN_WSD)
         return im_fail(ctx, IM_ERR_ARG, "--decay is of --schedule wsd alone; the other schedules fall from the warmup to the end");
-    if (is_given(on_command_line, "eval-batches") && !o->valid)
-        return im_fail(ctx, IM_ERR_ARG, "--eval-batches needs --valid PREFIX: without it nothing is evaluated");
+    if (is_given(on_command_line, "eval-batches") && !o->valid && o->valid_share <= 0)
+        return im_fail(ctx, IM_ERR_ARG, "--eval-batches needs --valid PREFIX or --valid-share: without one nothing is evaluated");
     return IM_OK;
 }
 
@@ -211,8 +233,17 @@ static im_status rule_learning_rates(im_context *ctx, const im_train_options *o)
 
 static im_status rule_eval_needs_valid(im_context *ctx, const im_train_options *o)
 {
-    if (o->eval_every > 0 && !o->valid)
-        return im_fail(ctx, IM_ERR_ARG, "eval-every %" PRId64 " needs --valid PREFIX", o->eval_every);
+    if (o->eval_every > 0 && !o->valid && o->valid_share <= 0)
+        return im_fail(ctx, IM_ERR_ARG, "eval-every %" PRId64 " needs --valid PREFIX or --valid-share", o->eval_every);
+    if (o->valid && o->valid_share > 0)
+        return im_fail(ctx, IM_ERR_ARG, "valid %s and valid-share %g: the validation is one of them", o->valid, o->valid_share);
+    return IM_OK;
+}
+
+static im_status rule_long_needs_rows(im_context *ctx, const im_train_options *o)
+{
+    if (o->too_long != IM_LONG_REFUSE && o->pack == IM_PACK_STREAM)
+        return im_fail(ctx, IM_ERR_ARG, "long is of --pack whole and none: a stream is cut anywhere, and has no document that is too long");
     return IM_OK;
 }
 
@@ -248,5 +279,6 @@ im_status im_train_options_check(im_context *ctx, const im_train_options *o)
     IM_TRY(rule_sequence_parallel(ctx, o));
     IM_TRY(rule_ranks(ctx, o));
     IM_TRY(rule_fault(ctx, o));
+    IM_TRY(rule_long_needs_rows(ctx, o));
     return rule_eval_needs_valid(ctx, o);
 }

@@ -30,8 +30,9 @@ static uint64_t digest(const im_train_run *r)
                   p->sequence_parallel, p->recompute);
     im_str_printf(&text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %.17g %.17g %.17g %.17g %.17g %.17g %" PRIu64 " ", p->seq_len, p->micro_batch,
                   p->global_batch, (int)p->precision, p->dropout, p->label_smoothing, p->beta1, p->beta2, p->eps, p->weight_decay, p->seed);
-    im_str_printf(&text, "%" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", im_tokens_fingerprint(r->data),
-                  r->valid ? im_tokens_fingerprint(r->valid) : 0, r->total_steps, r->o.eval_every, r->o.save_every, r->o.order);
+    im_str_printf(&text, "%" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", im_feed_fingerprint(r->data),
+                  r->valid ? im_feed_fingerprint(r->valid) : 0, r->total_steps, r->o.eval_every, r->o.save_every, r->o.order);
+    im_str_printf(&text, "%d %d %d ", p->documents, im_feed_pack(r->data), r->o.too_long);
     im_str_printf(&text, "%.17g %d %" PRId64 " %.17g %.17g %.17g %zu %d", r->o.lr, r->o.schedule, r->o.warmup, r->o.decay, r->o.min_lr, r->o.clip,
                   r->model->nparam, r->o.nonfinite);
     uint64_t h = im_hash64(im_str_text(&text), text.len, 0);

@@ -133,7 +133,8 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
 
 typedef struct eval_job {
     im_checkpoint_session session;
-    im_tokens *tokens;
+    im_feed *data;
+    int32_t *token_bytes;
     im_train_eval eval;
 } eval_job;
 
@@ -144,14 +145,22 @@ static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, con
     if (o->model && !o->data) /* a missing model is told first */
         return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file");
     IM_TRY(im_checkpoint_session_open(ctx, o->model, env->models_dir, &j->session));
-    IM_TRY(im_tokens_open(ctx, o->data, &j->tokens));
     im_plan *p = &j->session.plan;
     p->seq_len = o->seq_len;
     p->micro_batch = p->global_batch = p->eval_batch = o->batch;
     p->precision = o->precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
     p->threads = o->threads ? (int)o->threads : p->threads;
     IM_TRY(im_plan_validate(ctx, p)); /* seq-len and batch are sound before they divide the file */
-    IM_TRY(im_train_eval_plan(ctx, j->tokens, j->session.model, o->seq_len, o->batch, o->batches, &j->eval));
+    im_feed_config cfg = {.seq_len = o->seq_len,
+                          .vocab = j->session.model->arch.V,
+                          .pack = (im_pack)o->pack,
+                          .attention = (im_reach)o->attention,
+                          .too_long = (im_long)o->too_long,
+                          .valid = true};
+    IM_TRY(im_feed_open(ctx, o->data, &cfg, &j->data));
+    p->documents = im_feed_documents(j->data);
+    IM_TRY(im_train_token_bytes(ctx, j->session.model, &j->token_bytes));
+    im_train_eval_plan(j->data, o->seq_len, o->batch, o->batches, j->token_bytes, &j->eval);
     im_train_eval_want(&j->eval, want, &nwant);
     return im_checkpoint_session_start(ctx, &j->session, o->device == 1, (im_kernels)o->kernels, want, nwant);
 }
@@ -164,7 +173,8 @@ im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, c
     if (status == IM_OK)
         status = im_train_eval_run(ctx, j.session.engine, &j.eval, env, &e);
     im_checkpoint_session_close(&j.session);
-    im_tokens_close(j.tokens);
+    im_feed_close(j.data);
+    free(j.token_bytes);
     if (status == IM_OK)
         *out = e;
     return status;

@@ -59,7 +59,7 @@ static im_status compare(im_train_run *r, const im_checkpoint_meta *was)
     if (was->seed != is->seed)
         return im_fail(r->ctx, IM_ERR_ARG, "seed %" PRIu64 ": the run has %" PRIu64 "; another seed is another order of the data", is->seed,
                        was->seed);
-    static const char *const fixed[] = {"seq_len=", "order="};
+    static const char *const fixed[] = {"seq_len=", "order=", "pack=", "long="};
     for (size_t i = 0; i < IM_COUNT_OF(fixed); i++)
         if (!same_word(was->plan_key, is->plan_key, fixed[i]))
             return im_fail(r->ctx, IM_ERR_ARG, "%.*s cannot change on resume, the position in the data counts in it (was: %s; is: %s)",
@@ -121,6 +121,18 @@ static const char *absolute(im_train_run *r, const char *path)
     return out ? out : path;
 }
 
+/* Each name of a spec of data. */
+static const char *absolute_name(void *arg, const char *name)
+{
+    return absolute(arg, name);
+}
+
+static const char *absolute_data(im_train_run *r, const char *spec)
+{
+    const char *out = spec ? im_feed_spec_map(r->ctx, r->arena, spec, absolute_name, r) : NULL;
+    return out ? out : spec;
+}
+
 /* Two mappings: the options under `train`, as --config and --resume read them back, and what the plan made of them. */
 static im_status write_plan_yaml(im_train_run *r)
 {
@@ -128,8 +140,8 @@ static im_status write_plan_yaml(im_train_run *r)
     IM_TRY(path_in(r, path, "plan.yaml"));
     im_train_options o = r->o;
     o.out = absolute(r, o.out);
-    o.data = absolute(r, o.data);
-    o.valid = absolute(r, o.valid);
+    o.data = absolute_data(r, o.data);
+    o.valid = absolute_data(r, o.valid);
     if (o.model && im_path_exists(o.model))
         o.model = absolute(r, o.model);
     im_str rows = {0}, plan = {0}, out = {0};

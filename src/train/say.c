@@ -68,22 +68,50 @@ static void say_model(const im_train_run *r, im_str *out)
 static void say_valid(const im_train_run *r, im_str *out)
 {
     char a[32], b[32];
-    double targets = 0, all = (double)im_tokens_count(r->valid) - 1;
-    for (int p = 0; p < r->eval.nparts; p++)
+    double targets = 0, all = (double)im_feed_tokens(r->valid);
+    int64_t samples = 0;
+    for (int p = 0; p < r->eval.nparts; p++) {
         targets += (double)(r->eval.part[p].samples * r->eval.part[p].seq_len);
-    im_str_printf(out, "validation  %s: %s tokens", r->o.valid, im_observe_count(a, sizeof a, all + 1));
-    if (targets < all)
+        samples += r->eval.part[p].samples;
+    }
+    im_str_printf(out, "validation  %s: %s%s tokens", r->o.valid ? r->o.valid : r->o.data, r->o.valid ? "" : "the last documents, ",
+                  im_observe_count(a, sizeof a, all));
+    if (im_feed_pack(r->valid) == IM_PACK_STREAM ? targets < all - 1 : samples < im_feed_samples(r->valid))
         im_str_printf(out, ", the first %s of them each time (--eval-batches)", im_observe_count(b, sizeof b, targets));
     im_str_append(out, "\n");
+}
+
+/* A line for each source of a blend: how often the run reads it. */
+static void say_sources(const im_train_run *r, im_str *out)
+{
+    char a[32];
+    for (size_t i = 0; i < im_feed_sources(r->data) && im_feed_sources(r->data) > 1; i++) {
+        im_feed_source s = im_feed_source_of(r->data, i);
+        im_str_printf(out, "            %5.2f %%  %s", 100 * s.share, s.name);
+        if (s.files > 1)
+            im_str_printf(out, " and %zu more", s.files - 1);
+        im_str_printf(out, ": %s tokens", im_observe_count(a, sizeof a, (double)s.tokens));
+        if (r->total_steps)
+            im_str_printf(out, ", %.3g epochs", (double)r->total_steps * (double)r->o.global_batch * s.share / (double)s.samples);
+        im_str_append(out, "\n");
+    }
 }
 
 static void say_data(const im_train_run *r, im_str *out)
 {
     static const char *const orders[] = {"sequential", "shuffled"};
+    static const char *const packs[] = {"", "", ", whole documents packed", ", a document each"};
     char a[32], b[32];
-    im_str_printf(out, "data        %s: %s tokens, %s samples of %" PRId64 ", %s\n", r->o.data,
-                  im_observe_count(a, sizeof a, (double)im_tokens_count(r->data)), im_observe_count(b, sizeof b, (double)r->sampler.samples),
-                  r->o.seq_len, orders[r->o.order]);
+    im_str_printf(out, "data        %s: %s tokens, %s samples of %" PRId64 "%s, %s", r->o.data,
+                  im_observe_count(a, sizeof a, (double)im_feed_tokens(r->data)), im_observe_count(b, sizeof b, (double)im_feed_samples(r->data)),
+                  r->o.seq_len, packs[im_feed_pack(r->data)], orders[r->o.order]);
+    if (im_feed_documents(r->data))
+        im_str_append(out, "; attention within documents");
+    for (size_t i = 0, any = 0; i < im_feed_sources(r->data); i++)
+        if (im_feed_source_of(r->data, i).masked && !any++)
+            im_str_append(out, "; the loss of part of the tokens counts (mask)");
+    im_str_append(out, "\n");
+    say_sources(r, out);
     if (r->valid)
         say_valid(r, out);
 }
@@ -100,8 +128,9 @@ static void say_length(const im_train_run *r, im_str *out)
     im_str_append(out, "\nlength      ");
     if (r->total_steps) {
         double tokens = (double)r->total_steps * (double)(r->o.global_batch * r->o.seq_len);
-        im_str_printf(out, "%" PRId64 " steps, %s tokens, %.3g epochs", r->total_steps, im_observe_count(a, sizeof a, tokens),
-                      (double)r->total_steps * (double)r->o.global_batch / (double)r->sampler.samples);
+        im_str_printf(out, "%" PRId64 " steps, %s tokens", r->total_steps, im_observe_count(a, sizeof a, tokens));
+        if (im_feed_sources(r->data) == 1) /* those of a blend are told with each source */
+            im_str_printf(out, ", %.3g epochs", (double)r->total_steps * (double)r->o.global_batch / (double)im_feed_samples(r->data));
         sep = "; ";
     }
     if (r->o.minutes > 0)

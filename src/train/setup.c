@@ -22,19 +22,39 @@ static im_status open_model(im_train_run *r)
     return im_model_need_runnable(r->ctx, r->model);
 }
 
-static im_status open_data(im_train_run *r)
+/* The last documents of --data, or another file. Its samples are made as those of the training. */
+static im_status open_valid(im_train_run *r, im_feed_config cfg)
 {
-    IM_TRY(im_tokens_open(r->ctx, r->o.data, &r->data));
-    IM_TRY(im_sampler_init(r->ctx, &r->sampler, r->data, r->o.seq_len, (im_order)r->o.order, (uint64_t)r->o.seed));
-    if (r->o.valid) {
-        IM_TRY(im_tokens_open(r->ctx, r->o.valid, &r->valid));
-        IM_TRY(im_train_eval_plan(r->ctx, r->valid, r->model, r->o.seq_len, r->o.micro_batch, r->o.eval_batches, &r->eval));
-        im_train_eval_split(&r->eval, r->o.micro_batch, (int)r->o.dp);
-    }
+    cfg.valid = true;
+    cfg.order = IM_ORDER_SEQUENTIAL;
+    if (r->o.valid)
+        cfg.valid_share = 0;
+    IM_TRY(im_feed_open(r->ctx, r->o.valid ? r->o.valid : r->o.data, &cfg, &r->valid));
+    IM_TRY(im_train_token_bytes(r->ctx, r->model, &r->token_bytes));
+    im_train_eval_plan(r->valid, r->o.seq_len, r->o.micro_batch, r->o.eval_batches, r->token_bytes, &r->eval);
+    im_train_eval_split(&r->eval, r->o.micro_batch, (int)r->o.dp);
     return IM_OK;
 }
 
-/* Every rank's bytes; together they must fit this machine. */
+static im_status open_data(im_train_run *r)
+{
+    im_feed_config cfg = {.seq_len = r->o.seq_len,
+                          .vocab = r->model->arch.V,
+                          .order = (im_order)r->o.order,
+                          .seed = (uint64_t)r->o.seed,
+                          .pack = (im_pack)r->o.pack,
+                          .attention = (im_reach)r->o.attention,
+                          .too_long = (im_long)r->o.too_long,
+                          .valid_share = r->o.valid_share};
+    IM_TRY(im_feed_open(r->ctx, r->o.data, &cfg, &r->data));
+    if (!r->o.valid && r->o.valid_share <= 0)
+        return IM_OK;
+    cfg.pack = im_feed_pack(r->data);
+    cfg.attention = im_feed_documents(r->data) ? IM_REACH_DOCUMENT : IM_REACH_CAUSAL;
+    return open_valid(r, cfg);
+}
+
+/* Every rank's bytes. */
 static im_status predict(im_train_run *r)
 {
     for (int i = 0; i < r->ranks; i++) {
@@ -47,7 +67,7 @@ static im_status predict(im_train_run *r)
         r->predicted = m;
         r->heaviest = i;
     }
-    return r->ranks > 1 ? im_train_need_memory(r) : IM_OK; /* one rank's engine tells it by class */
+    return IM_OK;
 }
 
 im_status im_train_need_memory(im_train_run *r)
@@ -82,6 +102,7 @@ static im_status make_plan(im_train_run *r)
     p->zero = (int)r->o.zero;
     p->sequence_parallel = r->o.sequence_parallel;
     p->recompute = (im_recompute)r->o.recompute;
+    p->documents = im_feed_documents(r->data);
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
     IM_TRY(im_plan_validate(r->ctx, p));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
@@ -97,7 +118,38 @@ im_status im_train_setup(im_train_run *r)
     r->total_steps = im_train_total_steps(&r->o);
     IM_TRY(open_model(r));
     IM_TRY(open_data(r));
-    return make_plan(r);
+    IM_TRY(make_plan(r));
+    return r->ranks > 1 ? im_train_need_memory(r) : IM_OK; /* one rank's engine tells it by class */
+}
+
+im_status im_train_predict(im_context *ctx, const im_train_options *o, const im_train_env *env)
+{
+    im_class_bytes classes[IM_CLASS_COUNT];
+    im_train_options checked = *o;
+    size_t n = 0;
+    void *memory;
+    checked.data = o->data ? o->data : "none";
+    checked.steps = o->steps ? o->steps : 1;
+    IM_TRY(im_train_options_check(ctx, &checked));
+    IM_TRY(im_alloc(ctx, 1, sizeof(im_train_run), &memory));
+    im_train_run *r = memory;
+    r->ctx = ctx;
+    r->ranks = r->ranks_here = (int)(o->tp * o->dp * o->pp);
+    r->o = *o;
+    r->o.global_batch = o->global_batch ? o->global_batch : o->micro_batch * o->dp;
+    r->env = env;
+    r->log_fd = -1;
+    im_status status = open_model(r);
+    if (status == IM_OK)
+        status = make_plan(r);
+    for (int c = 0; c < IM_CLASS_COUNT; c++)
+        if (r->predicted.by_class[c])
+            classes[n++] = (im_class_bytes){.name = im_class_name((im_class)c), .predicted = (double)r->predicted.by_class[c], .measured = NAN};
+    if (status == IM_OK && env->memory)
+        env->memory(env->arg, r->heaviest, classes, n);
+    im_train_teardown(r);
+    free(r);
+    return status;
 }
 
 im_status im_train_open_device(im_train_run *r)
@@ -156,18 +208,34 @@ free_zeros:
     return status;
 }
 
-/* What must agree for the same bits; the rest of the options may change and the run is still right. */
+static void add_word(char *out, size_t size, const char *fmt, ...) IM_PRINTF(3, 4);
+static void add_word(char *out, size_t size, const char *fmt, ...)
+{
+    size_t n = strlen(out);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out + n, size - n, fmt, ap);
+    va_end(ap);
+}
+
+/* What must agree for the same bits; the rest of the options may change and the run is still right. Words that came later stand there when they
+ * are not what was before them. */
 static void plan_key(const im_train_run *r, char *out, size_t size)
 {
-    static const char *const orders[] = {"sequential", "shuffled"};
+    static const char *const orders[] = {"sequential", "shuffled"}, *const packs[] = {"auto", "stream", "whole", "none"},
+                             *const longs[] = {"refuse", "cut", "split", "skip"};
     const im_plan *p = &r->plan;
-    int n = snprintf(out, size,
-                     "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
-                     "tp=%d cp=%d dp=%d pp=%d zero=%d",
-                     p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing,
-                     p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
-    if (p->sequence_parallel && n > 0 && (size_t)n < size)
-        snprintf(out + n, size - (size_t)n, " sequence_parallel=1");
+    snprintf(out, size,
+             "seq_len=%" PRId64 " order=%s global_batch=%" PRId64 " micro_batch=%" PRId64 " precision=%s dropout=%g label_smoothing=%g "
+             "tp=%d cp=%d dp=%d pp=%d zero=%d",
+             p->seq_len, orders[r->o.order], p->global_batch, p->micro_batch, im_dtype_name(p->precision), p->dropout, p->label_smoothing, p->mesh.tp,
+             p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero);
+    if (p->sequence_parallel)
+        add_word(out, size, " sequence_parallel=1");
+    if (im_feed_pack(r->data) != IM_PACK_STREAM)
+        add_word(out, size, " pack=%s long=%s", packs[im_feed_pack(r->data)], longs[r->o.too_long]);
+    if (p->documents)
+        add_word(out, size, " attention=document");
 }
 
 im_status im_train_load_state(im_train_run *r, const char *from)
@@ -184,7 +252,7 @@ im_status im_train_load_state(im_train_run *r, const char *from)
             IM_TRY(zero_optimizer(r));
     }
     meta.seed = (uint64_t)r->o.seed;
-    meta.data_fingerprint = im_tokens_fingerprint(r->data);
+    meta.data_fingerprint = im_feed_fingerprint(r->data);
     meta.threads = im_device_config_of(r->device)->threads;
     im_train_isa(r->device, meta.isa, sizeof meta.isa);
     plan_key(r, meta.plan_key, sizeof meta.plan_key);
@@ -209,8 +277,9 @@ void im_train_teardown(im_train_run *r)
     im_train_close_rank(r);
     im_observe_close(r->metrics);
     im_observe_trace_destroy(r->trace);
-    im_tokens_close(r->valid);
-    im_tokens_close(r->data);
+    im_feed_close(r->valid);
+    im_feed_close(r->data);
+    free(r->token_bytes);
     im_model_close(r->model);
     im_arena_destroy(r->arena);
     if (r->log_fd >= 0)

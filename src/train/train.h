@@ -12,7 +12,7 @@
 #include "base/option.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/comm.h"
-#include "data/data.h"
+#include "data/feed.h"
 #include "observe/observe.h"
 
 typedef enum im_train_init { IM_TRAIN_INIT_AUTO, IM_TRAIN_INIT_RANDOM } im_train_init;
@@ -22,10 +22,14 @@ typedef enum im_train_schedule { IM_TRAIN_CONSTANT, IM_TRAIN_LINEAR, IM_TRAIN_CO
 
 typedef struct im_train_options {
     const char *model, *data, *valid, *out;
+    double valid_share;
     int64_t steps, tokens;
     double minutes;
     int64_t seq_len, micro_batch, global_batch;
     int order;     /* im_order */
+    int pack;      /* im_pack */
+    int attention; /* im_reach */
+    int too_long;  /* im_long */
     int precision; /* im_train_precision */
     int init;      /* im_train_init */
     double lr;
@@ -48,7 +52,7 @@ typedef struct im_train_options {
 
 enum { IM_TRAIN_MAX_RANKS = 64 };
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 45, IM_TRAIN_SAVED_ROWS = 41 };
+enum { IM_TRAIN_ROWS = 52, IM_TRAIN_SAVED_ROWS = 47 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;
@@ -74,24 +78,23 @@ int64_t im_train_total_steps(const im_train_options *o);
 /* ---- evaluation (rule 3): one sum, one count ------------------------------------------------- */
 
 enum { IM_TRAIN_EVAL_PARTS = 3 };
-/* Which programs read a whole token file: full batches, the rest of the samples, the tokens behind the last whole sample. */
+/* Which programs read all that a feed has: full batches, the rest of the samples, the tokens behind the last whole sample. */
 typedef struct im_train_eval {
-    const im_tokens *tokens;
-    int64_t vocab;
+    const im_feed *feed;
     int64_t seq_len;
     int nparts;
     struct {
         int64_t batch, seq_len; /* of the EVAL program */
         int64_t runs;
-        int64_t token0;  /* the first token it reads */
+        int64_t first;   /* sample it begins with; the tail: token */
         int64_t samples; /* that count; those behind them, in the last run, are padding */
+        bool tail;
     } part[IM_TRAIN_EVAL_PARTS];
-    size_t program0; /* index of the first part's program in the engine */
-    bool bytes;      /* ids below 256 are bytes */
+    size_t program0;            /* index of the first part's program in the engine */
+    const int32_t *token_bytes; /* [vocabulary]: bytes of text that an id stands for; NULL: not known */
 } im_train_eval;
-/* max_batches 0: all. Refuses a file of fewer than 2 tokens. */
-im_status im_train_eval_plan(im_context *ctx, const im_tokens *t, const im_model *m, int64_t seq_len, int64_t batch, int64_t max_batches,
-                             im_train_eval *out) IM_MUST_CHECK;
+/* max_batches 0: all. token_bytes is borrowed. */
+void im_train_eval_plan(const im_feed *f, int64_t seq_len, int64_t batch, int64_t max_batches, const int32_t *token_bytes, im_train_eval *out);
 /* Shares the samples out over dp ranks: the same ones, whatever dp is. `batch` as above, of each rank. Before im_train_eval_want. */
 void im_train_eval_split(im_train_eval *v, int64_t batch, int dp);
 /* Adds the programs the parts need; program0 is set. */
@@ -124,12 +127,16 @@ struct im_train_env {
     bool (*stop)(void *arg);                                       /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
     bool measure_rate;                                             /* measure the machine's matmul rate after the first step, for MFU */
     const char *models_dir;                                        /* of named shapes; NULL: none */
+    void (*memory)(void *arg, int rank, const im_class_bytes *classes, size_t n); /* each rank's bytes, at the end; may be NULL */
     double began;                                                  /* im_clock_now() when the command began; 0: now */
     im_comm_mpi_world *mpi;                                        /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */
 im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_train_env *env) IM_MUST_CHECK;
+
+/* Tells env->memory what the rank that needs most would need; --data and an end need not be given. Nothing is allocated. */
+im_status im_train_predict(im_context *ctx, const im_train_options *o, const im_train_env *env) IM_MUST_CHECK;
 
 /* Weights: from the model's directory, or drawn (every layout the same bits). */
 im_status im_train_init_weights(im_context *ctx, im_engine *e, uint64_t seed) IM_MUST_CHECK;
@@ -139,9 +146,10 @@ typedef struct im_train_eval_options {
     const char *model, *data;
     int64_t seq_len, batch, batches, threads;
     int precision, kernels, device;
+    int pack, attention, too_long; /* im_pack, im_reach, im_long */
     bool json;
 } im_train_eval_options;
-enum { IM_TRAIN_EVAL_ROWS = 10 };
+enum { IM_TRAIN_EVAL_ROWS = 13 };
 extern const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS];
 im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, im_observe_eval *out) IM_MUST_CHECK;
 

@@ -1,6 +1,11 @@
 # imece bench: that it measures and says so; no rate is promised here.
 . "$(dirname "$0")/lib.sh"
 
+if [ "$IMECE_SANITIZE" = thread ]; then # minutes of plain matrix products, and no rate of such a build says anything
+    skip "bench cpu" "the thread sanitizer's build"
+    finish
+    exit
+fi
 quick=(bench cpu --rows 64 --seconds 0.001)
 expect "bench cpu: one kernel" 0 'memory: copy [0-9.]+, triad' 'matrix products, best: fp32 [0-9.]+, bf16' '^norm rms +fp32 +[0-9.]+' '^norm layer +bf16' -- "$IMECE" "${quick[@]}" --only norm
 expect "bench cpu: JSON" 0 '^\{"threads":1,' -- "$IMECE" "${quick[@]}" --threads 1 --json --only fill

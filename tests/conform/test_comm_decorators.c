@@ -8,6 +8,7 @@
 #include "comm/ring.h"
 #include "conform/comm_threads.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,7 +276,41 @@ static void died(comm_rig *r)
     im_status s = comm_outcome(r, third(r, &b, &done), done);
     snprintf(who, sizeof who, "rank %d failed", r->size - 1);
     const char *words[] = {"died on purpose before operation 3", who};
-    comm_expect_error(r, __LINE__, s, IM_ERR_ABORTED, t0, words, r->rank == r->size - 1 ? 1 : 2);
+    bool victim = r->rank == r->size - 1;
+    comm_expect_error(r, __LINE__, s, victim ? IM_ERR_INTERNAL : IM_ERR_ABORTED, t0, words, victim ? 1 : 2);
+    comm_bench_drop(&b);
+}
+
+/* A NaN on the last rank, none elsewhere. */
+static void poisoned(comm_rig *r)
+{
+    comm_bench b;
+    float got[1000];
+    int nans = 0;
+    CHECK(r, comm_bench_make(r, &b, 4096));
+    for (int i = 0; i < 2; i++)
+        OK(r, im_comm_barrier(r->world, b.q, NULL));
+    OK(r, im_comm_all_reduce(r->world, b.q, b.in, b.out, 1000, IM_F32, IM_SUM, NULL));
+    OK(r, im_queue_download(b.q, got, b.out, sizeof got));
+    OK(r, im_device_sync(r->device));
+    for (int i = 0; i < 1000; i++)
+        nans += isnan(got[i]);
+    CHECK(r, nans == (r->rank == r->size - 1));
+    comm_bench_drop(&b);
+}
+
+/* Everybody learns who called what. */
+static void mismatched(comm_rig *r)
+{
+    comm_bench b;
+    im_event done = {0};
+    char who[64];
+    CHECK(r, comm_bench_make(r, &b, 4096));
+    double t0 = im_clock_now();
+    im_status s = comm_outcome(r, third(r, &b, &done), done);
+    snprintf(who, sizeof who, "rank %d called all_reduce of 1000 x fp32", r->size - 1);
+    const char *words[] = {"operation 3", who};
+    comm_expect_error(r, __LINE__, s, IM_ERR_ARG, t0, words, 2);
     comm_bench_drop(&b);
 }
 
@@ -326,6 +361,8 @@ static void test_faults(void **state)
         run(&(im_comm_fault){.kind = IM_FAULT_DIE, .at = 3}, died, size, 0);
         run(&(im_comm_fault){.kind = IM_FAULT_CORRUPT, .at = 3, .seed = (uint64_t)size}, corrupted, size, 0);
         run(&(im_comm_fault){.kind = IM_FAULT_CORRUPT, .at = 3, .seed = (uint64_t)size}, corrupted_send, size, 0);
+        run(&(im_comm_fault){.kind = IM_FAULT_NAN, .at = 3}, poisoned, size, 0);
+        run(&(im_comm_fault){.kind = IM_FAULT_MISMATCH, .at = 3}, mismatched, size, 0);
     }
 }
 
@@ -343,7 +380,7 @@ static void test_failure_in_ring(void **state)
         for (size_t i = 0; i < g.nrecord; i++) {
             bool last = g.record[i].op == IM_COMM_ALL_REDUCE;
             assert_int_equal(g.record[i].state, last ? IM_RING_FAILED : IM_RING_DONE);
-            assert_int_equal(g.record[i].status, last ? IM_ERR_ABORTED : IM_OK);
+            assert_int_equal(g.record[i].status, !last ? IM_OK : rank == 2 ? IM_ERR_INTERNAL : IM_ERR_ABORTED);
         }
         im_comm_ring_free(&g);
     }

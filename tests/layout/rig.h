@@ -49,6 +49,7 @@ typedef struct rig_rank {
 typedef struct rig_hooks {
     void *arg;
     int first_step;
+    const im_source *source;                                                 /* of the batches; NULL: rig_load */
     im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e);         /* sets the weights; NULL: rig_init */
     im_status (*before)(rig_rank *me, im_context *ctx, im_engine *e, int i); /* step i, and after the last (i = steps) */
 } rig_hooks;
@@ -119,11 +120,13 @@ static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *w
     im_engine *e = NULL;
     im_program_want want[2] = {{.mode = IM_MODE_TRAIN}, {.mode = IM_MODE_EVAL, .batch = j->eval_batch, .seq_len = p->seq_len}};
     im_engine_config cfg = {.plan = p, .device = d, .world = world, .want = want, .nwant = p->mesh.dp == 1 ? 2 : 1};
+    const rig_hooks *h = j->hooks;
     im_source src = {.arg = (void *)(uintptr_t)p, .load = rig_load};
+    if (h && h->source)
+        src = *h->source;
     im_status status = im_engine_open(ctx, &cfg, &e);
     if (status != IM_OK)
         return status;
-    const rig_hooks *h = j->hooks;
     int first = h ? h->first_step : 0;
     status = h && h->start ? h->start(me, ctx, e) : rig_init(e, p);
     for (int i = 0; status == IM_OK && i < j->steps; i++) {

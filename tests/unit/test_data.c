@@ -1,4 +1,5 @@
 /* src/data: token files (written, read, refused), the order of samples, text to documents, n-grams. */
+#include "data/feed.h"
 #include "data/index.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -329,15 +330,20 @@ static void test_large(void **state)
             ok(im_tokens_read(ctx, t, marks[i], 1, &id));
             assert_int_equal(id, 1000 + (int)i);
         }
-        im_sampler s;
-        int32_t ids[999], targets[999];
-        ok(im_sampler_init(ctx, &s, t, 999, IM_ORDER_SEQUENTIAL, 1));
-        assert_true(s.samples == (n - 1) / 999);
-        ok(im_sampler_read(ctx, &s, marks[3] / 999, 2000, ids, targets));
+        im_feed *f;
+        int32_t ids[999], targets[999], pos[999];
+        ok(im_feed_open(ctx, path("large"), &(im_feed_config){.seq_len = 999, .vocab = 2000}, &f));
+        assert_true(im_feed_samples(f) == (n - 1) / 999);
+        ok(im_feed_read(ctx, f, marks[3] / 999, ids, targets, pos, NULL));
         assert_int_equal(ids[marks[3] % 999], 1003);
         assert_int_equal(targets[marks[3] % 999 - 1], 1003);
-        ok(im_sampler_init(ctx, &s, t, 1, IM_ORDER_SHUFFLED, 1)); /* 2^31 + 999 samples */
-        assert_true(im_sampler_index(&s, s.samples - 1) < s.samples);
+        im_feed_close(f);
+        ok(im_feed_open(ctx, path("large"), &(im_feed_config){.seq_len = 1, .vocab = 2000, .order = IM_ORDER_SHUFFLED}, &f));
+        size_t source;
+        int64_t sample;
+        im_feed_where(f, im_feed_samples(f) - 1, &source, &sample); /* of 2^31 + 999 */
+        assert_true(sample >= 0 && sample < im_feed_samples(f));
+        im_feed_close(f);
         (void)im_tokens_fingerprint(t);
         im_tokens_close(t);
         unlink(path("large.bin"));
@@ -401,7 +407,7 @@ static void test_fingerprint(void **state)
 
 static im_sampler bare(int64_t samples, uint64_t seed)
 {
-    return (im_sampler){.samples = samples, .seq_len = 1, .order = IM_ORDER_SHUFFLED, .seed = seed};
+    return (im_sampler){.samples = samples, .order = IM_ORDER_SHUFFLED, .seed = seed};
 }
 
 static void test_permutation(void **state)
@@ -450,35 +456,6 @@ static void test_uniform(void **state)
         assert_true(chi > 30 && chi < 160);
         assert_true(pairs > 30 && pairs < 170);
     }
-}
-
-static void test_samples(void **state)
-{
-    (void)state;
-    int64_t n = 101; /* 10 samples of 10: tokens 0..100 */
-    build("s", IM_U16, &n, 1, 1000);
-    im_tokens *t;
-    ok(im_tokens_open(ctx, path("s"), &t));
-    im_sampler s;
-    ok(im_sampler_init(ctx, &s, t, 10, IM_ORDER_SEQUENTIAL, 0));
-    assert_int_equal(s.samples, 10);
-    for (int64_t p = 0; p < 25; p++) {
-        int32_t ids[10], targets[10];
-        ok(im_sampler_read(ctx, &s, p, 101, ids, targets));
-        for (int i = 0; i < 10; i++) {
-            assert_int_equal(ids[i], p % 10 * 10 + i);
-            assert_int_equal(targets[i], ids[i] + 1);
-        }
-    }
-    int32_t ids[10], targets[10];
-    refused(im_sampler_read(ctx, &s, 9, 100, ids, targets), IM_ERR_FORMAT, "token 100 is the id 100");
-    refused(im_sampler_read(ctx, &s, 5, 50, ids, targets), IM_ERR_FORMAT, "token 50 is the id 50");
-    ok(im_sampler_read(ctx, &s, 4, 51, ids, targets));
-    ok(im_sampler_init(ctx, &s, t, 100, IM_ORDER_SEQUENTIAL, 0));
-    assert_int_equal(s.samples, 1);
-    refused(im_sampler_init(ctx, &s, t, 101, IM_ORDER_SEQUENTIAL, 0), IM_ERR_ARG, "needs 102");
-    refused(im_sampler_init(ctx, &s, t, 0, IM_ORDER_SEQUENTIAL, 0), IM_ERR_ARG, "at least 1");
-    im_tokens_close(t);
 }
 
 /* B41: the samples of a run that stops and goes on are those of the run that does not, for any way of cutting and of sharing out:
@@ -773,7 +750,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_format_bytes),  cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_bad_index),   cmocka_unit_test(test_absent),        cmocka_unit_test(test_id_types),
         cmocka_unit_test(test_large),       cmocka_unit_test(test_constant_open), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),       cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_resume),      cmocka_unit_test(test_partition),     cmocka_unit_test(test_documents),
         cmocka_unit_test(test_ids),         cmocka_unit_test(test_division),      cmocka_unit_test(test_by_position),
         cmocka_unit_test(test_move_tail),   cmocka_unit_test(test_ngram),

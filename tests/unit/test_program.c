@@ -8,6 +8,7 @@
 
 #include "plan/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -430,6 +431,61 @@ static void test_links_and_addresses(void **state)
     close_world(&w);
 }
 
+/* ---- ZeRO: what is whole is there for a while only --------------------------------------- */
+
+static size_t whole_bytes(int blocks, int zero, im_recompute recompute, int64_t batch)
+{
+    char config[512];
+    world w;
+    snprintf(config, sizeof config,
+             "{\"model_type\":\"llama\",\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":%d,\"num_attention_heads\":3,"
+             "\"num_key_value_heads\":3,\"vocab_size\":33,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+             "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true}",
+             blocks);
+    open_layout(&w, config, 1, false, recompute, 2, 1, zero, IM_SCHEDULE_1F1B, 1, batch);
+    expect_good(&w);
+    size_t nbytes = w.program[0]->arena_bytes[IM_CLASS_COMM];
+    close_world(&w);
+    return nbytes;
+}
+
+/* Gathered weights and unreduced gradients do not add up with the blocks, nor with the micro-batches. */
+static void test_zero_memory(void **state)
+{
+    (void)state;
+    static const im_recompute recompute[] = {IM_RECOMPUTE_NONE, IM_RECOMPUTE_SELECTIVE, IM_RECOMPUTE_FULL};
+    for (int zero = 2; zero <= 3; zero++)
+        for (size_t r = 0; r < 3; r++) {
+            size_t few = whole_bytes(4, zero, recompute[r], 2);
+            assert_true(few > 0);
+            assert_int_equal(whole_bytes(24, zero, recompute[r], 2), few);
+            assert_int_equal(whole_bytes(24, zero, recompute[r], 8), few);
+        }
+}
+
+/* Each unit's weights are asked for before the unit in front of it computes, and two units' are whole at a time. */
+static void test_gathers_ahead(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w, llama_untied, 2, 1, 3, IM_SCHEDULE_1F1B, 1, 4);
+    expect_good(&w);
+    const im_program *p = w.program[0];
+    int whole = 0, gathers = 0, alone = 0;
+    for (uint32_t i = 0; i < p->nstep; i++) {
+        const im_step *s = &p->step[i];
+        bool reads = s->verb == IM_FORWARD || s->verb == IM_LOSS || (s->verb == IM_BACKWARD && s->target > 0);
+        whole += s->verb == IM_GATHER ? 1 : s->verb == IM_RELEASE ? -1 : 0;
+        gathers += s->verb == IM_GATHER;
+        assert_in_range(whole, 0, 2);
+        alone += reads && whole == 1; /* nothing is on its way meanwhile */
+    }
+    assert_int_equal(whole, 0);
+    assert_int_equal(gathers, 2 * (6 + 1 + 4)); /* a micro-batch: embedding, 5 blocks, head, and 4 blocks again: the last one stays */
+    assert_int_equal(alone, 2);                 /* the last backward of each micro-batch */
+    close_world(&w);
+}
+
 /* ---- layouts and batches ---------------------------------------------------------------- */
 
 static void test_stages(void **state)
@@ -542,6 +598,8 @@ int main(void)
         cmocka_unit_test(test_mutate_zero),
         cmocka_unit_test(test_mutate_eval_and_infer),
         cmocka_unit_test(test_links_and_addresses),
+        cmocka_unit_test(test_zero_memory),
+        cmocka_unit_test(test_gathers_ahead),
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_shards_cover),

@@ -91,12 +91,12 @@ static void means_are_of_sums(void **state)
     near(im_train_mean_value(&m), 9.2);
 }
 
-/* Every token is read once, by programs of the right sizes, whatever the batch. */
+/* Every token is read once, by programs of the right sizes, whatever the batch and the number of ranks. */
 static void evaluation_covers_the_file(void **state)
 {
     (void)state;
-    im_model *m;
-    ok(im_model_open(ctx, at("model.json"), NULL, &m));
+    im_feed *f;
+    im_train_eval v;
     for (int n = 2; n < 60; n += 3) {
         char name[32];
         snprintf(name, sizeof name, "eval%d", n);
@@ -105,30 +105,33 @@ static void evaluation_covers_the_file(void **state)
         for (int32_t i = 0; i < n; i++)
             ok(im_tokens_append(w, &i, 1));
         ok(im_tokens_finish(w));
-        im_tokens *t;
-        ok(im_tokens_open(ctx, at(name), &t));
+        ok(im_feed_open(ctx, at(name), &(im_feed_config){.seq_len = 5, .vocab = 60, .valid = true}, &f));
         for (int64_t batch = 1; batch < 8; batch++) {
-            im_train_eval v;
-            ok(im_train_eval_plan(ctx, t, m, 5, batch, 0, &v));
+            im_train_eval_plan(f, 5, batch, 0, NULL, &v);
             int64_t next = 0;
             for (int p = 0; p < v.nparts; p++) {
-                assert_int_equal(v.part[p].token0, next);
+                assert_int_equal(v.part[p].first * (v.part[p].tail ? 1 : 5), next);
                 next += v.part[p].runs * v.part[p].batch * v.part[p].seq_len;
             }
             assert_int_equal(next, n - 1);
-            ok(im_train_eval_plan(ctx, t, m, 5, batch, 1, &v));
+            for (int dp = 1; dp < 5; dp++) {
+                im_train_eval split = v;
+                im_train_eval_split(&split, batch, dp);
+                int64_t tokens = 0;
+                for (int p = 0; p < split.nparts; p++) {
+                    tokens += split.part[p].samples * split.part[p].seq_len;
+                    assert_true(split.part[p].runs * split.part[p].batch * (split.part[p].tail ? 1 : dp) >= split.part[p].samples);
+                }
+                assert_int_equal(tokens, n - 1);
+            }
+            im_train_eval_plan(f, 5, batch, 1, NULL, &v);
             assert_true(v.nparts >= 1 && v.part[0].runs == 1);
         }
-        im_tokens_close(t);
+        im_feed_close(f);
     }
-    im_tokens *t;
     write_tokens("one", 1, 0);
-    ok(im_tokens_open(ctx, at("one"), &t));
-    im_train_eval v;
-    assert_int_equal(im_train_eval_plan(ctx, t, m, 5, 1, 0, &v), IM_ERR_FORMAT);
+    assert_int_equal(im_feed_open(ctx, at("one"), &(im_feed_config){.seq_len = 5, .vocab = 257, .valid = true}, &f), IM_ERR_FORMAT);
     im_error_clear(ctx);
-    im_tokens_close(t);
-    im_model_close(m);
 }
 
 /* Flags over the file over defaults; the table is complete. */

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ im_status im_comm_faulty(im_comm *inner, const im_comm_fault *fault, im_comm **o
     void *p;
     if (!fault->at && !fault->within)
         return im_fail(inner->ctx, IM_ERR_ARG, "a fault needs `at`, or `within` and a seed");
-    if ((unsigned)fault->kind > IM_FAULT_CORRUPT || !(fault->seconds >= 0))
+    if ((unsigned)fault->kind > IM_FAULT_MISMATCH || !(fault->seconds >= 0))
         return im_fail(inner->ctx, IM_ERR_ARG, "a fault of kind %d, %g seconds", (int)fault->kind, fault->seconds);
     IM_TRY(im_alloc(inner->ctx, 1, sizeof(im_fault_plan), &p));
     im_fault_plan *plan = p;
@@ -58,11 +59,24 @@ im_status im_comm_faulty(im_comm *inner, const im_comm_fault *fault, im_comm **o
     return status;
 }
 
+/* Another type of the same size where there is one: no buffer is read or written beyond its end. */
+static im_dtype other_type(im_dtype t)
+{
+    static const im_dtype other[IM_DTYPE_COUNT] = {
+        [IM_F32] = IM_I32,  [IM_I32] = IM_F32,  [IM_F64] = IM_I64, [IM_I64] = IM_F64,
+        [IM_F16] = IM_BF16, [IM_BF16] = IM_F16, [IM_U8] = IM_U16,  [IM_U16] = IM_F16,
+    };
+    return other[t];
+}
+
 static void faulty_enqueued(im_comm *c, im_comm_call *call)
 {
     im_faulty_comm *f = (im_faulty_comm *)c;
-    if (++f->plan->count == f->plan->fault.at)
+    if (++f->plan->count == f->plan->fault.at) {
+        if (f->plan->fault.kind == IM_FAULT_MISMATCH)
+            call->dtype = other_type(call->dtype);
         atomic_store(&f->victim, call);
+    }
     if (c->inner->backend->enqueued)
         c->inner->backend->enqueued(c->inner, call);
 }
@@ -77,12 +91,23 @@ static void flip(const im_faulty_comm *f, void *p, size_t nbytes)
     ((unsigned char *)p)[at] ^= (unsigned char)(1u << (x[2] % 8));
 }
 
+/* All bits set: a NaN in every floating-point type. */
+static void poison(const im_comm_call *victim)
+{
+    size_t size = im_dtype_size(victim->dtype);
+    if (victim->out.nbytes >= size)
+        memset(victim->dst, 0xff, size);
+}
+
 static im_status corrupt(im_faulty_comm *f, im_comm_call *first, im_comm_call *victim)
 {
     im_comm *inner = f->head.inner;
-    if (victim->out.nbytes) {
+    if (victim->out.nbytes || f->plan->fault.kind == IM_FAULT_NAN) {
         IM_TRY(inner->backend->run(inner, first));
-        flip(f, victim->dst, victim->out.nbytes);
+        if (f->plan->fault.kind == IM_FAULT_NAN)
+            poison(victim);
+        else
+            flip(f, victim->dst, victim->out.nbytes);
         return IM_OK;
     }
     void *src = (void *)(uintptr_t)victim->src; /* flipped back, when the other side has it */
@@ -96,7 +121,7 @@ static im_status die(im_faulty_comm *f, const im_comm_call *victim)
 {
     if (f->plan->fault.process)
         (void)kill(getpid(), SIGKILL);
-    im_status s = im_fail(f->head.ctx, IM_ERR_ABORTED, "died on purpose before operation %llu of this rank, %s",
+    im_status s = im_fail(f->head.ctx, IM_ERR_INTERNAL, "died on purpose before operation %llu of this rank, %s",
                           (unsigned long long)f->plan->fault.at, im_comm_op_name(victim->op));
     f->head.inner->backend->abort(f->head.inner, im_error_text(f->head.ctx));
     return s;
@@ -116,7 +141,9 @@ static im_status faulty_run(im_comm *c, im_comm_call *call)
     switch (f->plan->fault.kind) {
     case IM_FAULT_DROP: return IM_OK;
     case IM_FAULT_DIE: return die(f, victim);
-    case IM_FAULT_CORRUPT: return corrupt(f, call, victim);
+    case IM_FAULT_CORRUPT:
+    case IM_FAULT_NAN: return corrupt(f, call, victim);
+    case IM_FAULT_MISMATCH: return c->inner->backend->run(c->inner, call);
     default: (void)nanosleep(&nap, NULL); return c->inner->backend->run(c->inner, call);
     }
 }

@@ -276,6 +276,16 @@ void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason)
     im_mpi_kill(w, "failed", reason, NULL, NULL);
 }
 
+void im_comm_mpi_world_deadline(im_comm_mpi_world *w, double seconds)
+{
+    w->deadline = seconds;
+}
+
+void im_comm_mpi_world_give_up(im_comm_mpi_world *w, const char *reason)
+{
+    im_mpi_kill(w, "gave up", reason, NULL, NULL);
+}
+
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w)
 {
     return (im_comm_mpi_place){
@@ -315,6 +325,7 @@ static im_status create(im_comm_mpi_world *w, im_device *d, uint32_t id, int slo
         return status;
     }
     m->world = w;
+    m->head.fate = &w->dead;
     m->tag = slot * IM_MPI_TAGS;
     IM_TRY_GOTO(im_alloc(ctx, n, sizeof *m->frame, &p), destroy);
     m->frame = p;

@@ -149,6 +149,7 @@ static im_status create(im_comm_threads_world *w, im_device *d, uint32_t id, int
         return status;
     }
     t->world = w;
+    t->head.fate = &w->dead;
     IM_TRY_GOTO(im_alloc(ctx, (size_t)size, sizeof *t->src, &p), destroy);
     t->src = p;
     IM_TRY_GOTO(im_alloc(ctx, (size_t)size, sizeof *t->dst, &p), destroy);

@@ -23,12 +23,14 @@ static im_status check_header(im_context *ctx, const char *path, const im_ring_h
         return im_fail(ctx, IM_ERR_FORMAT, "%s: %zu bytes, a ring has %zu", path, len, im_ring_bytes());
     if (h->groups > IM_RING_GROUPS || h->members > IM_RING_MEMBERS || h->rank < 0 || h->rank >= h->world)
         return im_fail(ctx, IM_ERR_FORMAT, "%s: %u groups, %u members, rank %d of %d: impossible", path, h->groups, h->members, h->rank, h->world);
+    if (h->end > IM_RING_ERROR || h->saw < 0 || h->saw > h->world || h->step < 0)
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: end %u, saw %d, step %lld: impossible", path, h->end, h->saw, (long long)h->step);
     return IM_OK;
 }
 
 static bool is_sane(const im_ring_record *x, const im_ring_header *h)
 {
-    return x->number && x->number <= h->written && x->op < IM_COMM_OP_COUNT && x->dtype < IM_DTYPE_COUNT && x->reduce <= IM_MIN &&
+    return x->number && x->number <= h->written && x->step >= 0 && x->op < IM_COMM_OP_COUNT && x->dtype < IM_DTYPE_COUNT && x->reduce <= IM_MIN &&
            x->state <= IM_RING_FAILED && x->peer >= -1 && x->peer < h->world;
 }
 
@@ -61,6 +63,7 @@ static im_status copy_parts(im_context *ctx, const unsigned char *data, im_comm_
         im_ring_record x, again;
         memcpy(&x, records + i * sizeof x, sizeof x);
         memcpy(&again, records + i * sizeof x, sizeof again);
+        x.what[sizeof x.what - 1] = 0;
         if (is_sane(&x, h) && again.number == x.number)
             r->record[r->nrecord++] = x;
     }
@@ -68,24 +71,47 @@ static im_status copy_parts(im_context *ctx, const unsigned char *data, im_comm_
     return IM_OK;
 }
 
-im_status im_comm_ring_read(im_context *ctx, const char *path, im_comm_ring *out)
+/* What the rank does is three values that are written together; a rank that was killed meanwhile leaves them as they are. */
+static void copy_header(const unsigned char *data, im_ring_header *out)
+{
+    enum { TRIES = 1000 };
+    const im_ring_header *h = (const im_ring_header *)data;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = __atomic_load_n(&h->note_seq, __ATOMIC_ACQUIRE);
+        memcpy(out, data, sizeof *out);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (!(before & 1) && __atomic_load_n(&h->note_seq, __ATOMIC_ACQUIRE) == before)
+            break;
+    }
+    out->backend[sizeof out->backend - 1] = 0;
+    out->what[sizeof out->what - 1] = 0;
+    out->text[sizeof out->text - 1] = 0;
+    out->process.host[sizeof out->process.host - 1] = 0;
+}
+
+im_status im_comm_ring_parse(im_context *ctx, const char *path, const void *data, size_t len, im_comm_ring *out)
 {
     im_comm_ring r = {0};
-    im_map map;
-    IM_TRY(im_map_open(ctx, path, &map));
-    if (map.len >= sizeof r.header)
-        memcpy(&r.header, map.data, sizeof r.header);
-    im_status status = check_header(ctx, path, &r.header, map.len);
-    r.header.backend[sizeof r.header.backend - 1] = 0;
+    if (len >= sizeof r.header)
+        copy_header(data, &r.header);
+    im_status status = check_header(ctx, path, &r.header, len);
     if (status == IM_OK)
-        status = copy_parts(ctx, map.data, &r);
-    im_map_close(&map);
+        status = copy_parts(ctx, data, &r);
     if (status != IM_OK) {
         im_comm_ring_free(&r);
         return status;
     }
     *out = r;
     return IM_OK;
+}
+
+im_status im_comm_ring_read(im_context *ctx, const char *path, im_comm_ring *out)
+{
+    im_map map;
+    IM_TRY(im_map_open(ctx, path, &map));
+    im_status status = im_comm_ring_parse(ctx, path, map.data, map.len, out);
+    im_map_close(&map);
+    return status;
 }
 
 void im_comm_ring_free(im_comm_ring *r)
@@ -96,7 +122,15 @@ void im_comm_ring_free(im_comm_ring *r)
     *r = (im_comm_ring){0};
 }
 
-void im_comm_ring_describe(const im_comm_ring *r, const im_ring_record *x, double now, im_str *out)
+static const im_ring_group *group_of(const im_comm_ring *r, uint32_t id)
+{
+    for (uint32_t i = 0; i < r->header.groups; i++)
+        if (r->group[i].id == id && r->group[i].members != UINT32_MAX)
+            return &r->group[i];
+    return NULL;
+}
+
+void im_comm_ring_name(const im_comm_ring *r, const im_ring_record *x, im_str *out)
 {
     im_comm_signature sig = {.op = x->op, .dtype = x->dtype, .reduce = x->reduce, .peer = x->peer, .count = x->count};
     char what[384];
@@ -107,11 +141,8 @@ void im_comm_ring_describe(const im_comm_ring *r, const im_ring_record *x, doubl
         im_str_printf(out, " %s rank %d, message %llu of group ", x->op == IM_COMM_SEND ? "to" : "from", x->peer, (unsigned long long)x->seq);
     else
         im_str_printf(out, ", operation %llu of group ", (unsigned long long)x->seq);
-    const im_ring_group *g = NULL;
-    for (uint32_t i = 0; i < r->header.groups && !g; i++)
-        if (r->group[i].id == x->group)
-            g = &r->group[i];
-    if (g && g->members != UINT32_MAX) {
+    const im_ring_group *g = group_of(r, x->group);
+    if (g) {
         const im_comm c = {.size = g->size, .members = r->member + g->members};
         im_str_append(out, "[");
         im_comm_rank_list(&c, NULL, out);
@@ -119,6 +150,15 @@ void im_comm_ring_describe(const im_comm_ring *r, const im_ring_record *x, doubl
     } else {
         im_str_printf(out, "%08x", x->group);
     }
+    if (x->what[0] && x->step)
+        im_str_printf(out, " (step %lld, %s)", (long long)x->step, x->what);
+    else if (x->what[0])
+        im_str_printf(out, " (%s)", x->what);
+}
+
+void im_comm_ring_describe(const im_comm_ring *r, const im_ring_record *x, double now, im_str *out)
+{
+    im_comm_ring_name(r, x, out);
     double at = x->state == IM_RING_ENQUEUED ? x->enqueued : x->state == IM_RING_STARTED ? x->started : x->ended;
     im_str_printf(out, ": %s %.3f s ago", im_ring_state_name((im_ring_state)x->state), now - at);
     if (x->state >= IM_RING_DONE)

@@ -1,6 +1,7 @@
 /* traced: notes each operation in the rank's ring, then lets the wrapped communicator do it. */
 #include "comm/traced/writer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct im_traced_comm {
@@ -69,6 +70,11 @@ static im_status traced_split(im_comm *parent, const im_comm_group *g, im_comm *
     return IM_OK;
 }
 
+static void traced_note(im_comm *c, int64_t step, const char *what)
+{
+    im_ring_note(((im_traced_comm *)c)->ring, step, what);
+}
+
 static void traced_destroy(im_comm *c)
 {
     im_ring_release(((im_traced_comm *)c)->ring);
@@ -92,7 +98,52 @@ static const im_comm_table traced_table = {
     .run = traced_run,
     .enqueued = traced_enqueued,
     .split = traced_split,
+    .note = traced_note,
     .destroy = traced_destroy,
     .error = traced_error,
     .abort = traced_abort,
 };
+
+/* ---- the rank's own state ------------------------------------------------------------------ */
+
+static im_ring_writer *ring_of(im_comm *c)
+{
+    while (c && c->backend != &traced_table)
+        c = c->inner;
+    return c ? ((im_traced_comm *)c)->ring : NULL;
+}
+
+im_status im_comm_ring_place(im_comm *c, const char *path)
+{
+    im_ring_writer *ring = ring_of(c);
+    return ring ? im_ring_place(ring, c->ctx, path) : IM_OK;
+}
+
+void im_comm_ring_beat(im_comm *c)
+{
+    im_ring_writer *ring = ring_of(c);
+    if (ring)
+        ring->header->alive = im_clock_now();
+}
+
+void im_comm_ring_saw(im_comm *c, int rank)
+{
+    im_ring_writer *ring = ring_of(c);
+    if (!ring || ring->header->saw)
+        return;
+    ring->header->saw_at = im_clock_now();
+    __atomic_store_n(&ring->header->saw, rank + 1, __ATOMIC_RELEASE);
+}
+
+void im_comm_ring_end(im_comm *c, im_status status, const char *error)
+{
+    im_ring_writer *ring = ring_of(c);
+    if (!ring)
+        return;
+    im_ring_header *h = ring->header;
+    h->end = error ? IM_RING_ERROR : IM_RING_ENDED;
+    h->status = status;
+    snprintf(h->text, sizeof h->text, "%s", error ? error : "");
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    h->ended = im_clock_now();
+}

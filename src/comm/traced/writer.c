@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,9 +24,19 @@ static double wall_at_zero(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - im_clock_now();
 }
 
-static im_status map_file(im_context *ctx, const char *path, size_t nbytes, unsigned char **out)
+/* at: where; NULL: anywhere. path NULL: memory of no file. */
+static im_status map_ring(im_context *ctx, const char *path, void *at, unsigned char **out)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    size_t nbytes = im_ring_bytes();
+    if (!path) {
+        void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            return im_fail_errno(ctx, "no memory for a ring of %zu bytes", nbytes);
+        *out = p;
+        return IM_OK;
+    }
+    (void)unlink(path); /* who reads the old one keeps it whole */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot be made", path);
     int error = posix_fallocate(fd, 0, (off_t)nbytes); /* a full disk is found here, not by a signal later */
@@ -34,7 +45,11 @@ static im_status map_file(im_context *ctx, const char *path, size_t nbytes, unsi
         errno = error;
         return im_fail_errno(ctx, "%s: no room for a ring of %zu bytes", path, nbytes);
     }
-    void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at && pwrite(fd, at, nbytes, 0) != (ssize_t)nbytes) {
+        close(fd);
+        return im_fail_errno(ctx, "%s: write of %zu bytes", path, nbytes);
+    }
+    void *p = mmap(at, nbytes, PROT_READ | PROT_WRITE, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, fd, 0);
     int mapping = errno;
     close(fd);
     if (p == MAP_FAILED) {
@@ -51,7 +66,7 @@ im_status im_ring_create(im_comm *inner, const char *path, im_ring_writer **out)
     IM_TRY(im_alloc(inner->ctx, 1, sizeof(im_ring_writer), &p));
     im_ring_writer *w = p;
     w->mapped = im_ring_bytes();
-    im_status status = map_file(inner->ctx, path, w->mapped, &w->map);
+    im_status status = map_ring(inner->ctx, path, NULL, &w->map);
     if (status != IM_OK) {
         free(w);
         return status;
@@ -73,11 +88,33 @@ im_status im_ring_create(im_comm *inner, const char *path, im_ring_writer **out)
         .rank = inner->members[inner->rank],
         .world = inner->size,
         .wall = wall_at_zero(),
+        .process = im_process_self(),
+        .alive = im_clock_now(),
     };
     strncpy(w->header->backend, im_comm_backend(inner), sizeof w->header->backend - 1);
     im_ring_add_group(w, inner);
     *out = w;
     return IM_OK;
+}
+
+/* The pages at the ring's address become those of the file: pointers into it stay. */
+im_status im_ring_place(im_ring_writer *w, im_context *ctx, const char *path)
+{
+    unsigned char *same;
+    return map_ring(ctx, path, w->map, &same);
+}
+
+void im_ring_note(im_ring_writer *w, int64_t step, const char *what)
+{
+    im_ring_header *h = w->header;
+    w->step = step;
+    snprintf(w->what, sizeof w->what, "%s", what);
+    __atomic_store_n(&h->note_seq, h->note_seq + 1, __ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    h->since = im_clock_now();
+    h->step = step;
+    memcpy(h->what, w->what, sizeof h->what);
+    __atomic_store_n(&h->note_seq, h->note_seq + 1, __ATOMIC_RELEASE);
 }
 
 void im_ring_release(im_ring_writer *w)
@@ -116,6 +153,7 @@ void im_ring_enqueued(im_ring_writer *w, const im_comm *c, im_comm_call *call)
     *x = (im_ring_record){
         .seq = call->seq,
         .count = call->count,
+        .step = w->step,
         .enqueued = im_clock_now(),
         .group = c->id,
         .peer = call->peer < 0 ? -1 : c->members[call->peer],
@@ -124,6 +162,7 @@ void im_ring_enqueued(im_ring_writer *w, const im_comm *c, im_comm_call *call)
         .reduce = (uint8_t)call->reduce,
         .state = IM_RING_ENQUEUED,
     };
+    memcpy(x->what, w->what, sizeof x->what);
     __atomic_store_n(&x->number, call->record, __ATOMIC_RELEASE);
 }
 

@@ -77,6 +77,8 @@ typedef struct im_job_config {
 im_status im_job_join(im_context *ctx, const im_job_config *cfg, im_job **out) IM_MUST_CHECK;
 int im_job_rank(const im_job *job); /* NULL: 0 */
 int im_job_size(const im_job *job); /* NULL: 1 */
+/* This rank failed, outside a call that tells the others itself (im_ranks_run and im_train do): their waits end. */
+void im_job_abort(im_job *job, const char *reason);
 /* Waits for all ranks. After a failure MPI is not finalized, so that the launcher ends the job with an error. NULL is allowed. */
 void im_job_leave(im_job *job);
 

@@ -58,6 +58,11 @@ im_status im_job_join(im_context *ctx, const im_job_config *cfg, im_job **out)
     return status;
 }
 
+void im_job_abort(im_job *job, const char *reason)
+{
+    im_comm_mpi_world_abort(job->world, reason);
+}
+
 void im_job_leave(im_job *job)
 {
     if (job)

@@ -29,11 +29,10 @@
 
 #define IM_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Records the cause of an error in the context (the first one wins until
+/* im_fail (imece.h) records the cause of an error in the context (the first one wins until
  * im_error_clear) and returns `code`, so that the detecting line reads
  *     return im_fail(ctx, IM_ERR_FORMAT, "%s: byte %zu: ...", path, at);
  * Callers pass the status on with IM_TRY and add nothing. Thread safe. */
-im_status im_fail(im_context *ctx, im_status code, const char *fmt, ...) IM_PRINTF(3, 4);
 /* The same with ": strerror(errno)" appended; code IM_ERR_IO. */
 im_status im_fail_errno(im_context *ctx, const char *fmt, ...) IM_PRINTF(2, 3);
 

@@ -8,14 +8,7 @@ enum { TURNS = 7, MOST_RANKS = 1024 };
 
 const char *const im_bench_comm_ops[IM_BENCH_COMM_OPS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "sendrecv"};
 
-typedef struct rank_bench {
-    im_comm *c;
-    im_device *d;
-    im_queue *q;
-    im_buffer in, out;
-    int op;
-    size_t n; /* fp32 elements of the whole */
-} rank_bench;
+typedef im_bench_comm_rank rank_bench;
 
 /* Even as far as it goes: the first ranks take one more. */
 static void share_out(const rank_bench *b, size_t *counts)
@@ -82,23 +75,29 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Median of TURNS: seconds of one of `many` calls; the host waits after each, or after the last. */
+/* Seconds of one of `many` calls; the host waits after each, or after the last. */
+static im_status time_once(const rank_bench *b, int many, bool blocking, double *seconds)
+{
+    im_event done = {0};
+    IM_TRY(im_comm_barrier(b->c, b->q, &done));
+    IM_TRY(im_event_wait(b->d, done));
+    double t0 = im_clock_now();
+    for (int i = 0; i < many; i++) {
+        IM_TRY(once(b, &done));
+        if (blocking)
+            IM_TRY(im_event_wait(b->d, done));
+    }
+    IM_TRY(im_event_wait(b->d, done));
+    *seconds = (im_clock_now() - t0) / many;
+    return IM_OK;
+}
+
+/* Median of TURNS. */
 static im_status time_calls(const rank_bench *b, int many, bool blocking, double *seconds)
 {
     double t[TURNS];
-    for (int turn = 0; turn < TURNS; turn++) {
-        im_event done = {0};
-        IM_TRY(im_comm_barrier(b->c, b->q, &done));
-        IM_TRY(im_event_wait(b->d, done));
-        double t0 = im_clock_now();
-        for (int i = 0; i < many; i++) {
-            IM_TRY(once(b, &done));
-            if (blocking)
-                IM_TRY(im_event_wait(b->d, done));
-        }
-        IM_TRY(im_event_wait(b->d, done));
-        t[turn] = (im_clock_now() - t0) / many;
-    }
+    for (int turn = 0; turn < TURNS; turn++)
+        IM_TRY(time_once(b, many, blocking, &t[turn]));
     qsort(t, TURNS, sizeof t[0], ascending);
     *seconds = t[TURNS / 2];
     return IM_OK;
@@ -137,7 +136,7 @@ static im_status bench_row(rank_bench *b, size_t nbytes, im_bench_comm_row *row)
     return time_calls(b, many / 5 + 1, true, &row->blocking);
 }
 
-im_status im_bench_comm(im_comm *world, im_device *d, const char *only, size_t least, size_t most, im_bench_comm_row *row, size_t *n)
+im_status im_bench_comm_open(im_comm *world, im_device *d, size_t most, im_bench_comm_rank *out)
 {
     rank_bench b = {.c = world, .d = d, .q = im_device_queue(d, IM_QUEUE_COMM0)};
     if (!b.q)
@@ -148,6 +147,27 @@ im_status im_bench_comm(im_comm *world, im_device *d, const char *only, size_t l
     b.in = (im_buffer){.arena = IM_CLASS_COMM, .nbytes = most};
     b.out = (im_buffer){.arena = IM_CLASS_COMM, .offset = most, .nbytes = most};
     IM_TRY(fill(&b, most));
+    *out = b;
+    return IM_OK;
+}
+
+im_status im_bench_comm_turn(im_bench_comm_rank *b, const char *op, size_t nbytes, int many, im_bench_comm_row *row)
+{
+    for (b->op = 0; b->op < IM_BENCH_COMM_OPS && strcmp(op, im_bench_comm_ops[b->op]) != 0;)
+        b->op++;
+    if (b->op == IM_BENCH_COMM_OPS || many < 1)
+        return im_fail(im_device_context(b->d), IM_ERR_ARG, "no operation %s, or %d times of it", op, many);
+    b->n = nbytes / sizeof(float);
+    *row = (im_bench_comm_row){.op = im_bench_comm_ops[b->op], .nbytes = nbytes};
+    IM_TRY(is_right(b, &row->good));
+    IM_TRY(time_once(b, many, false, &row->seconds));
+    return time_once(b, many, true, &row->blocking);
+}
+
+im_status im_bench_comm(im_comm *world, im_device *d, const char *only, size_t least, size_t most, im_bench_comm_row *row, size_t *n)
+{
+    rank_bench b;
+    IM_TRY(im_bench_comm_open(world, d, most, &b));
     size_t rows = 0;
     for (b.op = 0; b.op < IM_BENCH_COMM_OPS; b.op++) {
         if (only && strcmp(only, im_bench_comm_ops[b.op]) != 0)

@@ -2,6 +2,8 @@
 #include "cli/launch.h"
 #include "train/train.h"
 
+#include <unistd.h>
+
 typedef struct terminal {
     im_cli *cli;
     bool json;
@@ -42,6 +44,13 @@ static bool stop(void *arg)
     return im_cli_signal() != 0;
 }
 
+/* Nothing can be waited for any more; what was to be told is told. */
+static void lost(void *arg)
+{
+    (void)arg;
+    _exit(IM_EXIT_FAILED);
+}
+
 static int run_train(im_cli *cli, int argc, char **argv)
 {
     im_train_options o;
@@ -54,16 +63,16 @@ static int run_train(im_cli *cli, int argc, char **argv)
     if (status != IM_OK)
         return im_cli_exit(cli, status);
     terminal t = {.cli = cli, .json = o.json};
-    im_train_env env = {.arg = &t, .text = show, .stop = stop, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start, .mpi = mpi};
+    im_train_env env = {
+        .arg = &t, .text = show, .stop = stop, .lost = lost, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start, .mpi = mpi};
     bool quiet = mpi && im_comm_mpi_where(mpi).rank > 0;
     if (quiet) { /* rank 0 speaks for all */
         env.text = NULL;
-        env.stop = NULL;
         env.measure_rate = false;
         im_context_copy_log(cli->ctx, cli->ctx, IM_LOG_ERROR);
     }
     status = im_train_execute(cli->ctx, &o, &env);
-    if (quiet && status != IM_ERR_TIMEOUT) /* rank 0 tells it, unless that is who does not answer */
+    if (quiet) /* told already: by rank 0, or by this rank when that one does not answer */
         im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
     int code = im_cli_exit(cli, status);
     im_comm_mpi_world_destroy(mpi);

@@ -45,6 +45,7 @@ typedef struct im_comm_mpi_config {
     double start;        /* seconds that it waits for all others to start MPI; 0: 300 */
     int cores;           /* of this machine, shared by its ranks; 0: im_machine_cores(). With two for each rank, waits spin */
     size_t piece, block; /* bytes of a message at most, and of a step of a sum (multiple of 64); 0: 1 GiB, 256 KiB */
+    bool apart;          /* MPI's messages also between ranks of one machine, which else share memory */
 } im_comm_mpi_config;
 typedef struct im_comm_mpi_place {
     int rank, size, local_rank, local_size; /* local: of this machine */
@@ -54,14 +55,14 @@ typedef struct im_comm_mpi_place {
  * (IM_ERR_UNSUPPORTED). IM_ERR_TIMEOUT: some process of the job did not come; then the caller ends its process, as MPI is half started. */
 im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cfg, im_comm_mpi_world **out) IM_MUST_CHECK;
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w);
-/* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
 void im_comm_mpi_world_deadline(im_comm_mpi_world *w, double seconds); /* in place of the configured one; before ranks attach */
+/* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
  * with an error; when ranks do not come to it in time it ends the processes of the job. NULL is allowed. */
 void im_comm_mpi_world_destroy(im_comm_mpi_world *w);
 /* As im_comm_abort, when there may be no communicator yet. */
 void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason);
-im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out) IM_MUST_CHECK;
 void im_comm_mpi_world_give_up(im_comm_mpi_world *w, const char *reason); /* the same, when it is not this rank that failed */
+im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out) IM_MUST_CHECK;
 
 /* ---- decorators: they take `inner` over when they succeed; what is split off is decorated too ------ */
 
@@ -118,18 +119,18 @@ im_status im_comm_barrier(im_comm *c, im_queue *q, im_event *done) IM_MUST_CHECK
 im_status im_comm_group_begin(im_comm *c) IM_MUST_CHECK;
 im_status im_comm_group_end(im_comm *c) IM_MUST_CHECK;
 
-/* ---- failure ------------------------------------------------------------------------------ */
 /* What this rank does from now on, in a step (0: in none): rings keep it with the operations that are called next, on all communicators of the
  * rank. By the thread that calls them; c: any of them. */
 void im_comm_note(im_comm *c, int64_t step, const char *what);
 
+/* ---- failure ------------------------------------------------------------------------------ */
 
 im_status im_comm_error(im_comm *c) IM_MUST_CHECK; /* asynchronous error, polled by the watchdog */
 /* Wakes every waiter of every rank and communicator of the world; all of it is dead. The others are told this rank and
  * the text of its context's error. */
 void im_comm_abort(im_comm *c);
-
 bool im_comm_dead(const im_comm *c); /* an operation of it failed, or it was aborted; any thread, and no error is recorded */
+
 /* ---- accounts ------------------------------------------------------------------------------- */
 
 typedef enum im_comm_op {

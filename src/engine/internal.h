@@ -22,6 +22,7 @@ typedef struct im_runnable {
     im_program *program;
     im_op_state **state; /* [nbound], borrowed from the cache; NULL for collectives */
     im_event *done;      /* [nbound], of the last run */
+    const char **label;  /* [nstep] "FORWARD 3 mb 1": what a ring says of the operations that the instruction calls */
 } im_runnable;
 
 struct im_engine {

@@ -233,12 +233,29 @@ static im_status state_of(im_engine *e, const im_bound *x, im_op_state **out)
     return IM_OK;
 }
 
-static im_status prepare(im_engine *e, im_runnable *r)
+static im_status make_labels(im_engine *e, im_runnable *r, im_mode mode)
+{
+    im_str text = {0};
+    bool good = true;
+    r->label = IM_ARENA_NEW(e->arena, const char *, r->program->nstep + 1);
+    for (uint32_t i = 0; good && r->label && i < r->program->nstep; i++) {
+        text.len = 0;
+        im_str_append(&text, mode == IM_MODE_EVAL ? "evaluation, " : "");
+        im_step_print(&r->program->step[i], &text);
+        r->label[i] = im_arena_strdup(e->arena, im_str_text(&text));
+        good = r->label[i] && !text.failed;
+    }
+    im_str_free(&text);
+    return r->label && good ? IM_OK : im_fail(e->ctx, IM_ERR_NOMEM, "no memory to prepare ops");
+}
+
+static im_status prepare(im_engine *e, im_runnable *r, im_mode mode)
 {
     r->state = IM_ARENA_NEW(e->arena, im_op_state *, r->program->nbound + 1);
     r->done = IM_ARENA_NEW(e->arena, im_event, r->program->nbound + 1);
     if (!r->state || !r->done)
         return im_fail(e->ctx, IM_ERR_NOMEM, "no memory to prepare ops");
+    IM_TRY(make_labels(e, r, mode));
     for (uint32_t i = 0; i < r->program->nbound; i++)
         if (r->program->bound[i].op->kind)
             IM_TRY(state_of(e, &r->program->bound[i], &r->state[i]));
@@ -384,7 +401,7 @@ static im_status fill_engine(im_engine *e)
     IM_TRY(reserve(e));
     IM_TRY(make_groups(e));
     for (size_t i = 0; i < e->nrun; i++)
-        IM_TRY(prepare(e, &e->run[i]));
+        IM_TRY(prepare(e, &e->run[i], e->want[i].mode));
     IM_TRY(make_staging(e));
     size_t nbucket = e->plan.model->nbucket;
     e->written = IM_ARENA_NEW(e->arena, im_event, nbucket + 1);

@@ -129,7 +129,10 @@ im_status im_engine_run(im_engine *e, size_t i, const im_op_now *now, const im_s
     e->last_run = i;
     e->fault.seen = 0;
     bool tells = e->debug && e->debug->edge && e->want[i].mode == IM_MODE_TRAIN;
+    int64_t step = e->want[i].mode == IM_MODE_TRAIN ? now->step + 1 : 0;
     for (uint32_t k = 0, first = 0, n = r->program->nbound; k < n; k++) {
+        if (!k || r->program->bound[k].step != r->program->bound[k - 1].step)
+            im_comm_note(e->world, step, r->label[r->program->bound[k].step]);
         IM_TRY(im_engine_enqueue_op(e, r, k, now, src));
         if (!tells || (k + 1 < n && r->program->bound[k + 1].step == r->program->bound[k].step))
             continue;

@@ -356,6 +356,7 @@ im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const
 {
     bool found = false;
     uint32_t at = 0;
+    im_comm_note(e->world, now->step + 1, "search for what is not finite");
     IM_TRY(im_device_sync(e->device));
     IM_TRY(probe_weights(e, out, &found));
     double anywhere = found;

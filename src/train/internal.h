@@ -2,16 +2,19 @@
 #ifndef IM_TRAIN_INTERNAL_H
 #define IM_TRAIN_INTERNAL_H
 
+#include "base/process.h"
 #include "train/train.h"
 
 enum { IM_TRAIN_PATH = 4096, IM_TRAIN_TRACE_STEPS = 5 };
 
 typedef struct im_train_team im_train_team;
+typedef struct im_train_watchdog im_train_watchdog;
 
 typedef struct im_train_run {
     im_context *ctx;
     int rank, ranks, ranks_here; /* here: on this machine */
     im_train_team *team;         /* NULL: alone */
+    im_train_watchdog *watchdog; /* of this process; NULL: one rank */
     im_train_options o;          /* global_batch and out resolved */
     const im_train_env *env;
     im_arena *arena; /* strings of o that were resolved */
@@ -34,15 +37,16 @@ typedef struct im_train_run {
 
     char from[IM_TRAIN_PATH]; /* resume: the checkpoint it goes on from; "" otherwise */
     char checkpoints[IM_TRAIN_PATH];
-    const char *copy_from;   /* where tokenizer files are, NULL: nowhere */
-    im_checkpoint_meta meta; /* where the run stands */
-    int64_t total_steps;     /* 0: no such limit */
-    int64_t first_step;      /* meta.step when this process began */
-    double loop_began;       /* clock */
-    double elapsed;          /* seconds trained, as rank 0 saw them after the last step */
-    bool finished, stop;     /* seen at the same time: the end is reached, a signal came */
-    bool agreed;             /* an error that all ranks have come to alike: nobody waits for anybody */
-    double elapsed_before;   /* seconds of earlier processes */
+    char rings[IM_TRAIN_PATH]; /* "" until there is such a directory */
+    const char *copy_from;     /* where tokenizer files are, NULL: nowhere */
+    im_checkpoint_meta meta;   /* where the run stands */
+    int64_t total_steps;       /* 0: no such limit */
+    int64_t first_step;        /* meta.step when this process began */
+    double loop_began;         /* clock */
+    double elapsed;            /* seconds trained, as rank 0 saw them after the last step */
+    bool finished, stop;       /* seen at the same time: the end is reached, a signal came */
+    bool agreed;               /* an error that all ranks have come to alike: nobody waits for anybody */
+    double elapsed_before;     /* seconds of earlier processes */
 
     im_observe_file *metrics;
     im_observe_trace *trace;
@@ -62,6 +66,7 @@ typedef struct im_train_run {
 
 /* ---- say.c */
 void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...) IM_PRINTF(3, 4);
+void im_train_log_lines(const im_train_run *r, const char *text); /* into logs/rank-0.log */
 void im_train_plan_text(const im_train_run *r, im_str *out);
 /* Hardware and kernels, as the manifest keeps it: results are bit-equal only where it is the same. */
 void im_train_isa(const im_device *d, char *out, size_t size);
@@ -95,6 +100,22 @@ im_status im_train_share_dir(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_processes_join(im_train_run *r) IM_MUST_CHECK;  /* first of all: r->rank; threads: nothing */
 im_status im_train_processes_start(im_train_run *r) IM_MUST_CHECK; /* after setup: device and world; all ranks planned the same run */
 void im_train_processes_end(im_train_run *r, im_status status);    /* tells the others of an error of this rank */
+
+/* ---- rings.c */
+im_status im_train_decorate(im_train_run *r) IM_MUST_CHECK;   /* r->world: with a ring, and with the fault that was asked for */
+im_status im_train_place_ring(im_train_run *r) IM_MUST_CHECK; /* after im_train_share_dir */
+void im_train_tell_end(im_train_run *r, im_status status);    /* this rank's, into its ring; before it is closed */
+void im_train_cry(const im_train_run *r, const char *lines);  /* each an error in the log */
+void im_train_report(im_train_run *r);                        /* what the rings of all ranks tell, as errors in the log */
+
+/* ---- watchdog.c */
+im_status im_train_watchdog_start(im_train_run *lead) IM_MUST_CHECK;  /* lead: of this process */
+void im_train_watchdog_stop(im_train_run *lead);                      /* last of all; without one nothing happens, in all of these */
+void im_train_watchdog_add(im_train_run *r);                          /* r->world is open */
+void im_train_watchdog_remove(im_train_run *r);                       /* before it is destroyed */
+void im_train_watchdog_peers(im_train_run *r, const im_process *all); /* ranks that are processes: theirs */
+bool im_train_watchdog_speaks(const im_train_run *r);                 /* no lower rank can: their processes are over, or stopped */
+void im_train_watchdog_report(im_train_run *r);                       /* im_train_report, unless the watchdog did */
 
 /* ---- rundir.c */
 /* Before setup: the checkpoint to go on from, the model's directory. */

@@ -201,15 +201,16 @@ static bool due(int64_t every, int64_t at)
     return every > 0 && at % every == 0;
 }
 
-/* What hangs on the clock and on signals is seen by rank 0 and goes for all ranks. */
+/* What hangs on the clock is seen by rank 0 and goes for all ranks; so does a signal, whichever process it came to. */
 static im_status look(im_train_run *r)
 {
     double seen[3] = {0};
+    im_comm_note(r->world, r->meta.step, "between steps");
     if (!r->rank) {
         seen[0] = im_train_elapsed(r);
         seen[1] = (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && seen[0] >= r->o.minutes * 60);
-        seen[2] = r->env->stop && r->env->stop(r->env->arg);
     }
+    seen[2] = r->env->stop && r->env->stop(r->env->arg);
     IM_TRY(im_engine_combine(r->engine, seen, IM_COUNT_OF(seen), IM_SUM));
     r->elapsed = seen[0];
     r->finished = seen[1] != 0;

@@ -42,11 +42,17 @@ static uint64_t digest(const im_train_run *r)
     return h;
 }
 
-static im_status compare_with(im_train_run *r, const uint64_t *all)
+/* What each rank tells the others first. */
+typedef struct hello {
+    uint64_t digest;
+    im_process process;
+} hello;
+
+static im_status compare_with(im_train_run *r, const hello *all)
 {
     im_str other = {0};
     for (int i = 1; i < r->ranks; i++)
-        if (all[i] != all[0])
+        if (all[i].digest != all[0].digest)
             im_str_printf(&other, " %d", i);
     im_status s = IM_OK;
     if (other.len)
@@ -57,44 +63,71 @@ static im_status compare_with(im_train_run *r, const uint64_t *all)
     return s;
 }
 
-static im_status compare(im_train_run *r)
+static im_status exchange(im_train_run *r, hello *all)
 {
-    uint64_t mine = digest(r), all[IM_TRAIN_MAX_RANKS];
+    hello mine = {.digest = digest(r), .process = im_process_self()};
     size_t counts[IM_TRAIN_MAX_RANKS], nbytes = (size_t)r->ranks * sizeof mine;
     im_queue *q = im_device_queue(r->device, IM_QUEUE_COMM0);
     im_buffer out = {.arena = IM_CLASS_COMM, .nbytes = nbytes},
               in = {.arena = IM_CLASS_COMM, .offset = (size_t)r->rank * sizeof mine, .nbytes = sizeof mine};
-    for (int i = 0; i < r->ranks; i++)
-        counts[i] = 1;
+    int list[IM_TRAIN_MAX_RANKS];
     if (!q)
         return im_error_code(r->ctx);
-    im_comm *c; /* of its own: the world's queue is the engine's choice */
-    int list[IM_TRAIN_MAX_RANKS];
-    for (int i = 0; i < r->ranks; i++)
+    for (int i = 0; i < r->ranks; i++) {
+        counts[i] = sizeof mine;
         list[i] = i;
+    }
+    im_comm *c; /* of its own: the world's queue is the engine's choice */
     IM_TRY(im_comm_split(r->world, list, r->ranks, &c));
     im_status status;
     IM_TRY_GOTO(im_device_reserve(r->device, IM_CLASS_COMM, nbytes), destroy_comm);
     IM_TRY_GOTO(im_queue_upload(q, in, &mine, sizeof mine), destroy_comm);
-    IM_TRY_GOTO(im_comm_all_gather(c, q, in, out, counts, IM_I64, NULL), destroy_comm);
+    IM_TRY_GOTO(im_comm_all_gather(c, q, in, out, counts, IM_U8, NULL), destroy_comm);
     IM_TRY_GOTO(im_queue_download(q, all, out, nbytes), destroy_comm);
     IM_TRY_GOTO(im_device_sync(r->device), destroy_comm);
-    status = compare_with(r, all);
 destroy_comm:
     im_comm_destroy(c);
     im_device_release(r->device, IM_CLASS_COMM);
     return status;
 }
 
+static im_status compare(im_train_run *r)
+{
+    hello all[IM_TRAIN_MAX_RANKS];
+    im_process process[IM_TRAIN_MAX_RANKS];
+    IM_TRY(exchange(r, all));
+    for (int i = 0; i < r->ranks; i++) {
+        all[i].process.host[sizeof all[i].process.host - 1] = 0;
+        process[i] = all[i].process;
+    }
+    if (r->watchdog)
+        im_train_watchdog_peers(r, process);
+    return compare_with(r, all);
+}
+
 im_status im_train_processes_start(im_train_run *r)
 {
+    im_comm_mpi_world_deadline(r->env->mpi, r->o.deadline);
     IM_TRY(im_train_open_device(r));
     IM_TRY(im_comm_mpi_attach(r->env->mpi, r->device, &r->world));
+    if (r->ranks > 1) {
+        IM_TRY(im_train_decorate(r));
+        IM_TRY(im_train_watchdog_start(r));
+        im_train_watchdog_add(r);
+    }
     return compare(r);
 }
 
+/* Rank 0 speaks for all; when it cannot, the lowest that can. A rank that waited in vain says so in any case: whom it waited for may
+ * be who speaks. */
 void im_train_processes_end(im_train_run *r, im_status status)
 {
-    if (status != IM_OK && !r->agreed)
-        im_comm_mpi_world_abort(r->env->mpi, im_error_text(r->ctx));
+    if (status == IM_OK || r->agreed)
+        return;
+    im_comm_mpi_world_abort(r->env->mpi, im_error_text(r->ctx));
+    bool speaks = im_train_watchdog_speaks(r);
+    if (r->rank > 0 && (speaks || status == IM_ERR_TIMEOUT))
+        im_train_cry(r, im_error_text(r->ctx));
+    if (speaks)
+        im_train_watchdog_report(r);
 }

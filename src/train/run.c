@@ -75,6 +75,7 @@ static im_status prepare(im_train_run *r)
     if (!r->rank)
         IM_TRY(im_train_make_dir(r));
     IM_TRY(im_train_share_dir(r));
+    IM_TRY(im_train_place_ring(r));
     show_plan(r);
     r->first_step = r->meta.step;
     r->saved_step = r->from[0] ? r->meta.step : -1;
@@ -121,10 +122,13 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         status = prepare(r);
     if (status == IM_OK && !r->o.dry_run)
         status = train(r);
-    if (env->mpi)
+    if (env->mpi) {
+        im_train_tell_end(r, status);
         im_train_processes_end(r, status);
+    }
     status = im_train_team_end(r, status);
     im_train_teardown(r);
+    im_train_watchdog_stop(r);
     free(r);
     return status;
 }

@@ -200,6 +200,10 @@ im_status im_train_make_dir(im_train_run *r)
     IM_TRY(write_plan_yaml(r));
     IM_TRY(path_in(r, r->checkpoints, "checkpoints"));
     IM_TRY(im_mkdirs(r->ctx, r->checkpoints));
+    IM_TRY(path_in(r, path, "rings"));
+    IM_TRY(im_remove_tree(r->ctx, path)); /* of the process before this one */
+    if (r->ranks > 1 && r->o.rings)
+        IM_TRY(im_mkdirs(r->ctx, path));
     IM_TRY(path_in(r, path, "logs"));
     IM_TRY(im_mkdirs(r->ctx, path));
     IM_TRY(path_in(r, path, "logs/rank-0.log"));

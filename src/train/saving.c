@@ -29,6 +29,7 @@ void im_train_save_reap(im_train_run *r, bool wait)
     if (!wait && im_checkpoint_poll(r->saving, &done) == IM_OK && !done)
         return;
     im_checkpoint_save *s = r->saving;
+    im_comm_note(r->world, r->meta.step, "end of a save");
     r->saving = NULL;
     ended(r, im_checkpoint_finish(s));
 }
@@ -38,6 +39,7 @@ im_status im_train_save_begin(im_train_run *r)
     im_train_save_reap(r, true); /* never two at once */
     if (r->saved_step == r->meta.step)
         return IM_OK;
+    im_comm_note(r->world, r->meta.step, "start of a save");
     r->meta.elapsed_s = im_train_elapsed(r);
     r->saving_step = r->meta.step;
     im_status status = im_checkpoint_start(r->ctx, r->engine, r->checkpoints, &r->meta, r->copy_from, (int)r->o.keep, &r->saving);

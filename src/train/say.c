@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* logs/rank-0.log: each line with its time. Progress is not written there: metrics.jsonl has it. */
-static void log_lines(const im_train_run *r, const char *text)
+void im_train_log_lines(const im_train_run *r, const char *text)
 {
     char stamp[40];
     time_t now = time(NULL);
@@ -41,7 +41,7 @@ void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...)
     if (r->env->text)
         r->env->text(r->env->arg, kind, im_str_text(&text));
     if (r->log_fd >= 0 && kind != IM_TRAIN_TEXT_PROGRESS && kind != IM_TRAIN_TEXT_JSON)
-        log_lines(r, im_str_text(&text));
+        im_train_log_lines(r, im_str_text(&text));
     im_str_free(&text);
 }
 

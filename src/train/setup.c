@@ -241,6 +241,7 @@ static void plan_key(const im_train_run *r, char *out, size_t size)
 im_status im_train_load_state(im_train_run *r, const char *from)
 {
     im_checkpoint_meta meta = {.last_loss = NAN, .warmup_done_s = -1};
+    im_comm_note(r->world, 0, "load");
     if (from) {
         IM_TRY(im_checkpoint_meta_read(r->ctx, from, false, &meta));
         IM_TRY(im_checkpoint_load_weights(r->ctx, r->engine, from));
@@ -265,6 +266,7 @@ void im_train_close_rank(im_train_run *r)
     if (r->saving)
         im_train_save_reap(r, true);
     im_engine_close(r->engine);
+    im_train_watchdog_remove(r);
     im_comm_destroy(r->world);
     im_device_close(r->device);
     r->engine = NULL;
@@ -282,6 +284,8 @@ void im_train_teardown(im_train_run *r)
     free(r->token_bytes);
     im_model_close(r->model);
     im_arena_destroy(r->arena);
-    if (r->log_fd >= 0)
-        close(r->log_fd);
+    int fd = r->log_fd;
+    r->log_fd = -1; /* the watchdog may look */
+    if (fd >= 0)
+        close(fd);
 }

@@ -56,7 +56,10 @@ static void fail_run(im_train_team *t, im_train_run *r)
 static im_status open_place(im_train_team *t, im_train_run *r)
 {
     IM_TRY(im_train_open_device(r));
-    return im_comm_threads_attach(t->world, r->device, r->rank, &r->world);
+    IM_TRY(im_comm_threads_attach(t->world, r->device, r->rank, &r->world));
+    IM_TRY(im_train_decorate(r));
+    im_train_watchdog_add(r);
+    return IM_OK;
 }
 
 static bool wait_for_go(im_train_team *t)
@@ -76,6 +79,7 @@ static im_status run_member(im_train_run *r)
     IM_TRY(im_train_open_engine(r));
     IM_TRY(im_train_load_state(r, r->from[0] ? r->from : NULL));
     IM_TRY(im_train_share_dir(r));
+    IM_TRY(im_train_place_ring(r));
     r->first_step = r->meta.step;
     r->saved_step = r->from[0] ? r->meta.step : -1;
     r->elapsed_before = r->meta.elapsed_s;
@@ -95,6 +99,7 @@ static void *member_thread(void *arg)
         m->status = run_member(r);
         if (m->status != IM_OK && !r->agreed)
             fail_run(t, r);
+        im_train_tell_end(r, m->status);
     }
     im_train_close_rank(r);
     return NULL;
@@ -150,8 +155,9 @@ static im_status make_team(im_train_run *r)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     r->team = t;
-    im_comm_threads_config config = {.size = r->ranks};
-    return im_comm_threads_world_create(r->ctx, &config, &t->world);
+    im_comm_threads_config config = {.size = r->ranks, .deadline = r->o.deadline};
+    IM_TRY(im_comm_threads_world_create(r->ctx, &config, &t->world));
+    return im_train_watchdog_start(r);
 }
 
 im_status im_train_team_start(im_train_run *r)
@@ -179,15 +185,31 @@ im_status im_train_team_start(im_train_run *r)
                : im_fail(r->ctx, t->member[t->first_failed].status, "rank %d: %s", t->first_failed, im_error_text(t->member[t->first_failed].ctx));
 }
 
-/* The first error of all, as rank 0's. */
+/* How much a rank's error says of the cause: what others told it says least, then that somebody did not come. */
+static int weight(im_status s)
+{
+    return s == IM_OK ? 0 : s == IM_ERR_ABORTED ? 1 : s == IM_ERR_TIMEOUT ? 2 : 3;
+}
+
+/* The error of all ranks that says most of the cause, of several the first one, as rank 0's. */
 static im_status tell_first(im_train_run *r, im_status status)
 {
     const im_train_team *t = r->team;
-    if (t->first_failed <= 0 || t->verdict < 0)
+    if (t->first_failed < 0 || t->verdict < 0)
         return status;
-    const member *m = &t->member[t->first_failed];
+    int best = t->first_failed;
+    im_status error = best ? t->member[best].status : status;
+    for (int i = 0; i < t->ranks; i++) {
+        im_status of = i ? t->member[i].status : status;
+        if (weight(of) > weight(error)) {
+            best = i;
+            error = of;
+        }
+    }
+    if (!best)
+        return status;
     im_error_clear(r->ctx);
-    return im_fail(r->ctx, m->status, "rank %d: %s", t->first_failed, im_error_text(m->ctx));
+    return im_fail(r->ctx, error, "rank %d: %s", best, im_error_text(t->member[best].ctx));
 }
 
 im_status im_train_team_end(im_train_run *r, im_status status)
@@ -197,11 +219,14 @@ im_status im_train_team_end(im_train_run *r, im_status status)
         return status;
     if (t->verdict > 0 && status != IM_OK && !r->agreed)
         fail_run(t, r);
+    im_train_tell_end(r, status);
     im_train_close_rank(r);
     for (int i = 1; i < t->ranks; i++)
         if (t->member[i].running)
             pthread_join(t->member[i].thread, NULL);
     status = tell_first(r, status);
+    if (t->first_failed >= 0)
+        im_train_watchdog_report(r);
     im_comm_threads_world_destroy(t->world);
     for (int i = 1; i < t->ranks; i++)
         im_context_destroy(t->member[i].ctx);

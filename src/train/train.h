@@ -45,9 +45,12 @@ typedef struct im_train_options {
     int kernels; /* im_kernels */
     int device;  /* 1: deferred */
     bool trace;
+    double deadline;
+    bool rings;
     /* of one command, not of the run */
     const char *resume, *config;
     bool dry_run, json;
+    const char *fault;
 } im_train_options;
 
 enum { IM_TRAIN_MAX_RANKS = 64 };
@@ -58,6 +61,8 @@ extern const im_option im_train_rows[IM_TRAIN_ROWS];
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;
 /* Cross-field rules, each a small named function. */
 im_status im_train_options_check(im_context *ctx, const im_train_options *o) IM_MUST_CHECK;
+/* --fault: what goes wrong, and on which of n ranks. */
+im_status im_train_fault_parse(im_context *ctx, const char *text, int n, im_comm_fault *out, int *rank) IM_MUST_CHECK;
 
 /* ---- learning rate ------------------------------------------------------------------------ */
 
@@ -124,12 +129,16 @@ struct im_train_env {
     void *arg;
     void (*text)(void *arg, im_train_text kind, const char *text); /* may be NULL; PROGRESS replaces the one before it */
     void (*step)(void *arg, const im_observe_step *s);             /* each step, as its line in metrics.jsonl; may be NULL */
-    bool (*stop)(void *arg);                                       /* true once a signal came: finish the step, save, IM_ERR_STOPPED; may be NULL */
-    bool measure_rate;                                             /* measure the machine's matmul rate after the first step, for MFU */
-    const char *models_dir;                                        /* of named shapes; NULL: none */
+    /* true once a signal came: all ranks finish the step, save, and return IM_ERR_STOPPED. Each process is asked. May be NULL */
+    bool (*stop)(void *arg);
+    /* From another thread: the run has failed and has told so, but ranks of this process do not come back. Ends the process. NULL: it is waited
+     * for them */
+    void (*lost)(void *arg);
+    bool measure_rate;      /* measure the machine's matmul rate after the first step, for MFU */
+    const char *models_dir; /* of named shapes; NULL: none */
     void (*memory)(void *arg, int rank, const im_class_bytes *classes, size_t n); /* each rank's bytes, at the end; may be NULL */
-    double began;                                                  /* im_clock_now() when the command began; 0: now */
-    im_comm_mpi_world *mpi;                                        /* this process is a rank of it; NULL: all ranks are threads of this process */
+    double began;                                                                 /* im_clock_now() when the command began; 0: now */
+    im_comm_mpi_world *mpi; /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */

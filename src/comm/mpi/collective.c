@@ -12,8 +12,7 @@
 
 enum { LINE = 64 };
 
-/* The same on all members: whether the bytes fit into the frames. */
-static bool is_small(const im_mpi_comm *m, const im_comm_call *call)
+bool im_mpi_is_small(const im_mpi_comm *m, const im_comm_call *call)
 {
     size_t n = call->count, size = im_dtype_size(call->dtype);
     if (call->op == IM_COMM_ALL_TO_ALL)
@@ -21,35 +20,48 @@ static bool is_small(const im_mpi_comm *m, const im_comm_call *call)
     return n <= IM_MPI_EAGER / size;
 }
 
-static im_status wait_for(im_mpi_comm *m, const im_comm_call *call, im_mpi_set *s)
+im_status im_mpi_explain(im_mpi_comm *m, const im_comm_call *call, im_status status, const bool *arrived)
 {
-    im_mpi_wait wait = {.w = m->world, .start = m->start, .deadline = m->head.deadline};
-    im_status status = im_mpi_wait_all(s, &wait);
     if (status == IM_ERR_ABORTED)
         return im_mpi_killed(m->head.ctx, m->world, im_comm_op_name(call->op));
     if (status != IM_ERR_TIMEOUT)
         return status;
+    if (arrived)
+        return im_comm_fail_late(&m->head, call, m->head.deadline, arrived);
     void *p;
     IM_TRY(im_alloc(m->head.ctx, (size_t)m->head.size, sizeof(bool), &p));
-    bool *arrived = p;
-    memset(arrived, true, sizeof(bool) * (size_t)m->head.size);
-    status = im_comm_fail_late(&m->head, call, m->head.deadline, arrived); /* their frames came: that is over */
-    free(arrived);
+    memset(p, true, sizeof(bool) * (size_t)m->head.size);
+    status = im_comm_fail_late(&m->head, call, m->head.deadline, p);
+    free(p);
     return status;
 }
 
+static im_status wait_for(im_mpi_comm *m, const im_comm_call *call, im_mpi_set *s)
+{
+    im_mpi_wait wait = {.w = m->world, .start = m->start, .deadline = m->head.deadline};
+    return im_mpi_explain(m, call, im_mpi_wait_all(s, &wait), NULL); /* their frames came */
+}
+
 /* ---- frames ---------------------------------------------------------------------------- */
+
+static bool puts_in(const im_mpi_comm *m, const im_comm_call *call)
+{
+    return call->in.nbytes && (call->op != IM_COMM_BROADCAST || call->peer == m->head.rank);
+}
+
+void im_mpi_write_frame(im_mpi_comm *m, im_comm_call *call, bool small, im_mpi_frame *out)
+{
+    im_comm_sign(&m->head, call, &out->sig);
+    if (small && puts_in(m, call))
+        memcpy(out->bytes, call->src, call->in.nbytes);
+}
 
 /* First the receives, by the order of ranks without this one; so request i is of rank i, or of i + 1. */
 static im_status announce(im_mpi_comm *m, im_comm_call *call, bool small)
 {
     im_mpi_frame *mine = &m->frame[m->head.rank];
-    size_t nbytes = offsetof(im_mpi_frame, bytes);
-    im_comm_sign(&m->head, call, &mine->sig);
-    if (small && call->in.nbytes && (call->op != IM_COMM_BROADCAST || call->peer == m->head.rank)) {
-        memcpy(mine->bytes, call->src, call->in.nbytes);
-        nbytes += call->in.nbytes;
-    }
+    size_t nbytes = offsetof(im_mpi_frame, bytes) + (small && puts_in(m, call) ? call->in.nbytes : 0);
+    im_mpi_write_frame(m, call, small, mine);
     for (int i = 0; i < m->head.size; i++)
         if (i != m->head.rank)
             IM_TRY(im_mpi_receive(m, &m->frames, &m->frame[i], sizeof *mine, i, IM_MPI_FRAME));
@@ -91,11 +103,11 @@ static im_status meet(im_mpi_comm *m, im_comm_call *call)
     return s == IM_ERR_ABORTED ? im_mpi_killed(m->head.ctx, w, im_comm_op_name(call->op)) : s;
 }
 
-static im_status compare(im_mpi_comm *m, im_comm_call *call)
+im_status im_mpi_compare(im_mpi_comm *m, im_comm_call *call)
 {
-    const im_comm_signature *mine = &m->frame[m->head.rank].sig;
+    const im_comm_signature *mine = &m->seen[m->head.rank]->sig;
     int other = 0;
-    while (other < m->head.size && im_comm_same(mine, &m->frame[other].sig))
+    while (other < m->head.size && im_comm_same(mine, &m->seen[other]->sig))
         other++;
     if (other == m->head.size)
         return IM_OK;
@@ -103,7 +115,7 @@ static im_status compare(im_mpi_comm *m, im_comm_call *call)
     IM_TRY(im_alloc(m->head.ctx, (size_t)m->head.size, sizeof(im_comm_signature), &p));
     im_comm_signature *sig = p;
     for (int i = 0; i < m->head.size; i++)
-        sig[i] = m->frame[i].sig;
+        sig[i] = m->seen[i]->sig;
     im_status s = im_comm_fail_mismatch(&m->head, sig);
     free(sig);
     im_mpi_kill(m->world, "gave up", im_error_text(m->head.ctx), &m->head, call);
@@ -112,7 +124,7 @@ static im_status compare(im_mpi_comm *m, im_comm_call *call)
 
 /* ---- small ones, out of the frames ---------------------------------------------------------- */
 
-static void act_small(im_mpi_comm *m, const im_comm_call *call)
+void im_mpi_act_small(im_mpi_comm *m, const im_comm_call *call)
 {
     size_t size = im_dtype_size(call->dtype), at = 0;
     int n = m->head.size;
@@ -124,22 +136,22 @@ static void act_small(im_mpi_comm *m, const im_comm_call *call)
         /* fall through */
     case IM_COMM_ALL_REDUCE:
         for (int i = 0; i < n; i++)
-            m->src[i] = m->frame[i].bytes + at;
+            m->src[i] = m->seen[i]->bytes + at;
         if (call->out.nbytes)
             im_comm_fold(&call->dst, 1, m->src, n, call->out.nbytes / size, call->dtype, call->reduce);
         break;
     case IM_COMM_ALL_GATHER:
         for (int i = 0; i < n; at += call->counts[i++] * size)
             if (call->counts[i])
-                memcpy(dst + at, m->frame[i].bytes, call->counts[i] * size);
+                memcpy(dst + at, m->seen[i]->bytes, call->counts[i] * size);
         break;
     case IM_COMM_ALL_TO_ALL:
         for (int i = 0; i < n && call->count; i++)
-            memcpy(dst + (size_t)i * call->count * size, m->frame[i].bytes + (size_t)m->head.rank * call->count * size, call->count * size);
+            memcpy(dst + (size_t)i * call->count * size, m->seen[i]->bytes + (size_t)m->head.rank * call->count * size, call->count * size);
         break;
     case IM_COMM_BROADCAST:
         if (call->peer != m->head.rank && call->out.nbytes)
-            memcpy(dst, m->frame[call->peer].bytes, call->out.nbytes);
+            memcpy(dst, m->seen[call->peer]->bytes, call->out.nbytes);
         break;
     default: break;
     }
@@ -147,13 +159,13 @@ static void act_small(im_mpi_comm *m, const im_comm_call *call)
 
 /* ---- sums -------------------------------------------------------------------------------------- */
 
-/* Slices: of reduce_scatter the counts; else equal ones of whole cache lines, the last shorter. */
-static void slice(im_mpi_comm *m, const im_comm_call *call)
+/* Slices: the counts where there are some; else equal ones of whole cache lines, the last shorter. */
+void im_mpi_slice(im_mpi_comm *m, const im_comm_call *call)
 {
     size_t n = (size_t)m->head.size, line = LINE / im_dtype_size(call->dtype),
            part = (call->count / n + (call->count % n != 0) + line - 1) / line * line;
     for (size_t i = 0; i < n; i++) {
-        size_t next = call->op == IM_COMM_REDUCE_SCATTER ? m->from[i] + call->counts[i] : (i + 1) * part;
+        size_t next = call->counts ? m->from[i] + call->counts[i] : (i + 1) * part;
         m->from[i + 1] = next < call->count ? next : call->count;
     }
 }
@@ -304,7 +316,7 @@ static im_status send_first(im_mpi_comm *m, im_comm_call *call)
         }
         return IM_OK;
     }
-    slice(m, call);
+    im_mpi_slice(m, call);
     if (call->op != IM_COMM_BROADCAST)
         return send_blocks(m, call, 0);
     if (call->peer != m->head.rank)
@@ -327,16 +339,18 @@ static im_status staging(im_mpi_comm *m, const im_comm_call *call)
 
 static im_status attempt(im_mpi_comm *m, im_comm_call *call)
 {
-    bool small = is_small(m, call);
+    bool small = im_mpi_is_small(m, call);
     m->start = im_clock_now();
     IM_TRY(staging(m, call));
     IM_TRY(announce(m, call, small));
     if (!small)
         IM_TRY(send_first(m, call));
     IM_TRY(meet(m, call));
-    IM_TRY(compare(m, call));
+    for (int i = 0; i < m->head.size; i++)
+        m->seen[i] = &m->frame[i];
+    IM_TRY(im_mpi_compare(m, call));
     if (small) {
-        act_small(m, call);
+        im_mpi_act_small(m, call);
         return IM_OK;
     }
     switch (call->op) {

@@ -75,6 +75,8 @@ static int look_around(im_mpi_state *s, im_mpi_start *out)
     TRY(MPI_Comm_split_type(s->comm[0], MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here));
     TRY(MPI_Comm_rank(here, &out->local_rank));
     TRY(MPI_Comm_size(here, &out->local_size));
+    out->machine = out->rank;
+    TRY(MPI_Bcast(&out->machine, 1, MPI_INT, 0, here));
     TRY(MPI_Comm_free(&here));
     TRY(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found));
     out->most_tag = found ? *most : 32767;
@@ -133,6 +135,11 @@ static int start(im_mpi_state **state, uint64_t build, im_mpi_start *out)
     }
     *state = s;
     return 0;
+}
+
+static int share(im_mpi_state *s, const void *mine, size_t nbytes, void *all)
+{
+    return MPI_Allgather(mine, (int)nbytes, MPI_BYTE, all, (int)nbytes, MPI_BYTE, s->comm[IM_MPI_CONTROL]);
 }
 
 static int finish(im_mpi_state *s)
@@ -197,6 +204,7 @@ const im_mpi_table *im_mpi_plugin(void)
         .table_bytes = sizeof(im_mpi_table),
         .request_bytes = sizeof(MPI_Request),
         .start = start,
+        .share = share,
         .finish = finish,
         .quit = quit,
         .explain = explain,

@@ -15,6 +15,7 @@ typedef struct im_mpi_state im_mpi_state; /* the plug-in's: its communicators */
 
 typedef struct im_mpi_start {
     int rank, size, local_rank, local_size; /* local: of this machine */
+    int machine;                            /* the lowest rank of it */
     int most_tag;
     int other_build;   /* the lowest rank that is another program than rank 0, -1: none */
     int without_level; /* the lowest rank whose MPI refused the thread level, -1: none. With either, MPI is finalized again, on all ranks */
@@ -26,11 +27,12 @@ typedef struct im_mpi_start {
 typedef enum im_mpi_channel { IM_MPI_DATA, IM_MPI_CONTROL } im_mpi_channel; /* messages of the two never meet */
 
 typedef struct im_mpi_table {
-    size_t table_bytes;                                                    /* of this struct, to find a plug-in of another build */
-    size_t request_bytes;                                                  /* a request is that many bytes, which may be moved */
-    int (*start)(im_mpi_state **state, uint64_t build, im_mpi_start *out); /* build: of this program; the first thing that ranks compare */
-    int (*finish)(im_mpi_state *s);                                        /* waits for all ranks */
-    void (*quit)(im_mpi_state *s, int code);                               /* ends the processes of all ranks */
+    size_t table_bytes;                                                        /* of this struct, to find a plug-in of another build */
+    size_t request_bytes;                                                      /* a request is that many bytes, which may be moved */
+    int (*start)(im_mpi_state **state, uint64_t build, im_mpi_start *out);     /* build: of this program; the first thing that ranks compare */
+    int (*share)(im_mpi_state *s, const void *mine, size_t nbytes, void *all); /* [size] of nbytes each; all ranks call it, and wait */
+    int (*finish)(im_mpi_state *s);                                            /* waits for all ranks */
+    void (*quit)(im_mpi_state *s, int code);                                   /* ends the processes of all ranks */
     void (*explain)(int error, char *text, size_t size);
     /* nbytes up to INT_MAX. sync: done only when the other side has begun to receive */
     int (*send)(im_mpi_state *s, im_mpi_channel c, const void *p, size_t nbytes, int to, int tag, bool sync, void *request);

@@ -13,6 +13,7 @@ static const im_comm_table mpi_table;
 /* Seconds. PATIENCE: of a start before it is told; HEAR: between two looks for notices; GRACE: what a rank of a dead world gives the others to
  * come to the end. */
 static const double DEADLINE = 300, GRACE = 5, PATIENCE = 20;
+static const double NEAR_SPIN = 200e-6; /* longer than it takes another core to come, shorter than a time slice */
 enum { HEAR_NS = 10000000, SLOW_TRIP_NS = 500000 };
 enum { PIECE = 1 << 30, BLOCK = 256 << 10, QUIT_CODE = 1 };
 
@@ -66,6 +67,84 @@ static void hear(im_comm_mpi_world *w)
 
 /* ---- the keeper ---------------------------------------------------------------------------- */
 
+/* ---- memory that ranks of one machine share ------------------------------------------------- */
+
+/* What each rank tells the others about its machine. */
+typedef struct card {
+    int32_t machine, good; /* good: it reached the memory of the machine's lowest rank */
+    im_near_door door;
+    uint64_t mark;
+} card;
+
+static im_status share(im_comm_mpi_world *w, const card *mine, card *all)
+{
+    int e = w->mpi->share(w->state, mine, sizeof *mine, all);
+    return e ? im_mpi_error(w, e, "an exchange at the start") : IM_OK;
+}
+
+/* The lowest rank of each machine makes a memory and leaves a mark in it, which the others look for: processes may have other
+ * process numbers for one another, or no right to look. */
+static bool reach(im_comm_mpi_world *w, const card *lowest, im_near *x)
+{
+    uint64_t mark;
+    if (im_near_enter(NULL, lowest->door, w->at.local_size, w->at.local_rank, x) != IM_OK)
+        return false;
+    memcpy(&mark, im_near_cell_of(x, 0)->frame[0].bytes, sizeof mark);
+    return mark == lowest->mark;
+}
+
+static im_status find_neighbours(im_comm_mpi_world *w, card *all)
+{
+    im_near x = {.fd = -1};
+    card mine = {.machine = w->at.machine};
+    double now = im_clock_now();
+    bool lowest = w->at.machine == w->at.rank;
+    if (lowest && w->at.local_size > 1 && im_near_make(NULL, w->at.local_size, 0, &x) == IM_OK) {
+        mine.door = im_near_door_of(&x);
+        mine.mark = im_hash64(&now, sizeof now, (uint64_t)mine.door.pid);
+        memcpy(im_near_cell_of(&x, 0)->frame[0].bytes, &mine.mark, sizeof mine.mark);
+    }
+    im_status s = share(w, &mine, all);
+    if (s == IM_OK) {
+        mine.good = !w->apart && w->at.local_size > 1 && (lowest ? x.base != NULL : reach(w, &all[w->at.machine], &x));
+        s = share(w, &mine, all);
+    }
+    for (int i = 0; i < w->at.size && s == IM_OK; i++)
+        w->machine[i] = all[i].machine;
+    for (int i = 0; i < w->at.size && s == IM_OK; i++) /* one that is apart is enough */
+        for (int k = 0; k < w->at.size && !all[i].good; k++)
+            if (all[k].machine == all[i].machine)
+                w->machine[k] = -1;
+    if (s == IM_OK && w->at.local_size == w->at.size && w->machine[0] >= 0) {
+        im_near_close_door(&x);
+        w->whole = x;
+    } else {
+        im_near_leave(&x);
+    }
+    return s;
+}
+
+static im_status begin_near(im_comm_mpi_world *w)
+{
+    void *p;
+    IM_TRY(im_alloc(w->ctx, (size_t)w->at.size, sizeof *w->machine, &p));
+    w->machine = p;
+    IM_TRY(im_alloc(w->ctx, (size_t)w->at.size, sizeof(card), &p));
+    im_status s = find_neighbours(w, p);
+    free(p);
+    return s;
+}
+
+static bool all_near(const im_comm_mpi_world *w, const int *members, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (w->machine[members[i]] < 0 || w->machine[members[i]] != w->machine[members[0]])
+            return false;
+    return n > 1;
+}
+
+/* ---- the start and the end -------------------------------------------------------------------- */
+
 /* Keeper's thread. */
 static im_status begin(im_comm_mpi_world *w)
 {
@@ -84,6 +163,7 @@ static im_status begin(im_comm_mpi_world *w)
         return im_fail(w->ctx, IM_ERR_UNSUPPORTED,
                        "rank %d: this MPI does not give the thread level MPI_THREAD_SERIALIZED, which is needed: an MPI built with threads",
                        w->at.without_level);
+    IM_TRY(begin_near(w));
     return im_mpi_control_receive(w, &w->hearing, &w->heard, sizeof w->heard, -1, IM_MPI_TAG_NOTICE);
 }
 
@@ -175,11 +255,15 @@ static void choose(im_comm_mpi_world *w, int cores)
         [IM_MPI_YIELD] = "no core to spare: waits give theirs away",
         [IM_MPI_SLEEP] = "no core to spare and slow links: waits sleep",
     };
+    static const char *const near_how[] = {"fewer cores than ranks: waits sleep", "a core for each: waits look for a while, then sleep"};
     bool slow = w->at.trip * 1e9 > SLOW_TRIP_NS && w->at.local_size < w->at.size;
     w->waiting = cores >= 2 * w->at.local_size ? IM_MPI_SPIN : slow ? IM_MPI_SLEEP : IM_MPI_YIELD;
+    w->spin = cores >= w->at.local_size ? NEAR_SPIN : 0;
+    bool near = w->machine[w->at.rank] >= 0;
     if (w->at.rank == 0)
-        im_log(w->ctx, IM_LOG_INFO, "comm", "%s: %d ranks, %d on this machine with %d cores; 8 bytes there and back in %.1f us, %.2f GB/s; %s",
-               w->at.library, w->at.size, w->at.local_size, cores, w->at.trip * 1e6, w->at.bandwidth / 1e9, how[w->waiting]);
+        im_log(w->ctx, IM_LOG_INFO, "comm", "%s: %d ranks, %d on this machine with %d cores%s; 8 bytes there and back in %.1f us, %.2f GB/s; %s",
+               w->at.library, w->at.size, w->at.local_size, cores, near ? ", which share memory" : "", w->at.trip * 1e6, w->at.bandwidth / 1e9,
+               near && w->at.local_size == w->at.size ? near_how[w->spin > 0] : how[w->waiting]);
 }
 
 /* In MPI_Init ranks wait for one another, for ever. */
@@ -210,6 +294,8 @@ static void world_free(im_comm_mpi_world *w)
 {
     im_mpi_set_free(&w->hearing);
     im_mpi_set_free(&w->telling);
+    im_near_leave(&w->whole);
+    free(w->machine);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->doorway);
     pthread_mutex_destroy(&w->lock);
@@ -231,6 +317,7 @@ im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cf
     w->deadline = cfg->deadline > 0 ? cfg->deadline : DEADLINE;
     w->piece = cfg->piece ? cfg->piece : PIECE;
     w->block = cfg->block ? cfg->block : BLOCK;
+    w->apart = cfg->apart;
     w->slot = 1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->doorway, NULL);
@@ -305,27 +392,31 @@ static void mpi_destroy(im_comm *c)
         free(m->letter);
         free(m->staging);
     }
+    im_near_leave(&m->own);
     free(m->from);
     free(m->src);
+    free(m->seen);
     im_comm_fini(c);
     free(m);
 }
 
-static im_status create(im_comm_mpi_world *w, im_device *d, uint32_t id, int slot, int rank, int size, const int *members, im_comm **out)
+/* own: memory of this group, which it takes over when it succeeds; or NULL. */
+static im_status create(im_comm_mpi_world *w, im_device *d, const im_comm_group *g, int slot, im_near *own, im_comm **out)
 {
     im_context *ctx = im_device_context(d);
     im_status status;
     void *p;
-    size_t n = (size_t)size;
+    size_t n = (size_t)g->size;
     IM_TRY(im_alloc(ctx, 1, sizeof(im_mpi_comm), &p));
     im_mpi_comm *m = p;
-    status = im_comm_init(&m->head, &mpi_table, d, rank, size, members, id, w->deadline);
+    status = im_comm_init(&m->head, &mpi_table, d, g->rank, g->size, g->members, g->id, w->deadline);
     if (status != IM_OK) {
         free(m);
         return status;
     }
     m->world = w;
     m->head.fate = &w->dead;
+    m->own.fd = -1;
     m->tag = slot * IM_MPI_TAGS;
     IM_TRY_GOTO(im_alloc(ctx, n, sizeof *m->frame, &p), destroy);
     m->frame = p;
@@ -333,6 +424,14 @@ static im_status create(im_comm_mpi_world *w, im_device *d, uint32_t id, int slo
     m->src = p;
     IM_TRY_GOTO(im_alloc(ctx, n + 1, sizeof *m->from, &p), destroy);
     m->from = p;
+    IM_TRY_GOTO(im_alloc(ctx, n, sizeof *m->seen, &p), destroy);
+    m->seen = p;
+    if (own && own->base) {
+        m->own = *own;
+        m->near = &m->own;
+    } else if (!g->id && w->whole.base) {
+        m->near = &w->whole;
+    }
     *out = &m->head;
     return IM_OK;
 destroy:
@@ -342,22 +441,22 @@ destroy:
 
 im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out)
 {
-    return create(w, d, 0, 0, w->at.rank, w->at.size, NULL, out);
+    im_comm_group all = {.size = w->at.size, .rank = w->at.rank};
+    return create(w, d, &all, 0, NULL, out);
 }
 
-/* ---- groups: their tags ----------------------------------------------------------------------------- */
+/* ---- groups: their tags and their memory ------------------------------------------------------------- */
 
 typedef struct proposal {
     uint32_t group;
-    int32_t slot;
+    int32_t slot;      /* the lowest that the member never used; in the second round: the one that all take */
+    im_near_door door; /* of the first member */
 } proposal;
 
-/* Each member says the lowest slot that it never used; the highest of them is free on all. Members wait for one another
- * here, so ranks split in the same order. */
-static im_status agree(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, proposal *all, im_mpi_set *set)
+/* Members wait for one another here, so ranks split in the same order. What is still to be received after an error goes into all. */
+static im_status swap(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, proposal *all, im_mpi_set *set)
 {
     im_status s = IM_OK;
-    all[g->rank] = (proposal){.group = g->id, .slot = w->slot};
     pthread_mutex_lock(&w->lock);
     for (int i = 0; i < g->size && s == IM_OK; i++)
         if (i != g->rank)
@@ -374,15 +473,33 @@ static im_status agree(im_comm_mpi_world *w, im_context *ctx, const im_comm_grou
     if (s == IM_ERR_ABORTED)
         return im_mpi_killed(ctx, w, "a group was made");
     IM_TRY(s);
-    int slot = 0;
-    for (int i = 0; i < g->size; i++) {
+    for (int i = 0; i < g->size; i++)
         if (all[i].group != g->id)
             return im_fail(ctx, IM_ERR_ARG, "rank %d makes another group than rank %d: groups are made in the same order", g->members[i], w->at.rank);
+    return IM_OK;
+}
+
+/* The slot is the highest of those that members say, so it is free on all. The memory's door closes when all are in. */
+static im_status agree(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, proposal *all, im_mpi_set *set, im_near *near)
+{
+    int slot = 0;
+    bool share = all_near(w, g->members, g->size);
+    if (share && g->rank == 0)
+        IM_TRY(im_near_make(ctx, g->size, g->rank, near));
+    all[g->rank] = (proposal){.group = g->id, .slot = w->slot, .door = im_near_door_of(near)};
+    IM_TRY(swap(w, ctx, g, all, set));
+    for (int i = 0; i < g->size; i++)
         slot = all[i].slot > slot ? all[i].slot : slot;
-    }
     if (slot >= w->at.most_tag / IM_MPI_TAGS)
         return im_fail(ctx, IM_ERR_UNSUPPORTED, "more than %d groups: this MPI has tags up to %d", slot, w->at.most_tag);
     w->slot = slot + 1;
+    if (!share)
+        return IM_OK;
+    if (g->rank != 0)
+        IM_TRY(im_near_enter(ctx, all[0].door, g->size, g->rank, near));
+    all[g->rank].slot = slot;
+    IM_TRY(swap(w, ctx, g, all, set));
+    im_near_close_door(near);
     return IM_OK;
 }
 
@@ -390,9 +507,10 @@ static im_status mpi_split(im_comm *parent, const im_comm_group *g, im_comm **ou
 {
     im_comm_mpi_world *w = ((im_mpi_comm *)parent)->world;
     im_mpi_set set = {0};
+    im_near near = {.fd = -1};
     void *p;
     IM_TRY(im_alloc(parent->ctx, (size_t)g->size, sizeof(proposal), &p));
-    im_status s = agree(w, parent->ctx, g, p, &set);
+    im_status s = agree(w, parent->ctx, g, p, &set, &near);
     if (s != IM_OK) { /* what is still to be received goes into p */
         im_mpi_kill(w, "gave up", im_error_text(parent->ctx), NULL, NULL);
         im_mpi_give_up(w, &set);
@@ -400,8 +518,10 @@ static im_status mpi_split(im_comm *parent, const im_comm_group *g, im_comm **ou
     im_mpi_set_free(&set);
     if (s == IM_OK) {
         free(p);
-        s = create(w, parent->device, g->id, w->slot - 1, g->rank, g->size, g->members, out);
+        s = create(w, parent->device, g, w->slot - 1, &near, out);
     }
+    if (s != IM_OK)
+        im_near_leave(&near);
     return s;
 }
 
@@ -411,9 +531,9 @@ static im_status mpi_run(im_comm *c, im_comm_call *call)
     if (atomic_load(&m->world->dead))
         return im_mpi_killed(c->ctx, m->world, im_comm_op_name(call->op));
     if (call->op != IM_COMM_SEND && call->op != IM_COMM_RECV)
-        return im_mpi_collective(m, call);
+        return m->near ? im_mpi_near_collective(m, call) : im_mpi_collective(m, call);
     if (call->peer != c->rank)
-        return im_mpi_messages(m, call);
+        return m->near ? im_mpi_near_messages(m, call) : im_mpi_messages(m, call);
     if (call->out.nbytes && call->dst != call->src)
         memcpy(call->dst, call->src, call->out.nbytes);
     return IM_OK;

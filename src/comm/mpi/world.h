@@ -20,11 +20,12 @@
 #define IM_COMM_MPI_WORLD_H
 
 #include "comm/backend.h"
+#include "comm/mpi/near.h"
 #include "comm/mpi/plugin.h"
 
 #include <pthread.h>
 
-enum { IM_MPI_EAGER = 2048, IM_MPI_REASON = 3072 };
+enum { IM_MPI_EAGER = IM_NEAR_EAGER, IM_MPI_REASON = 3072 };
 enum { IM_MPI_FRAME, IM_MPI_BYTES, IM_MPI_LETTER, IM_MPI_LETTER_BYTES, IM_MPI_TAGS }; /* of a communicator: collectives, messages */
 enum { IM_MPI_TAG_NOTICE, IM_MPI_TAG_SPLIT };                                         /* of the control channel */
 
@@ -33,11 +34,6 @@ typedef struct im_mpi_set {
     char *request; /* [n], request_bytes each */
     int n, cap;
 } im_mpi_set;
-
-typedef struct im_mpi_frame {
-    im_comm_signature sig;
-    unsigned char bytes[IM_MPI_EAGER];
-} im_mpi_frame;
 
 /* What a rank that failed tells the others. */
 typedef struct im_mpi_notice {
@@ -58,6 +54,10 @@ struct im_comm_mpi_world {
     size_t piece; /* bytes of a message, at most */
     size_t block; /* bytes that a sum takes from each rank at a time */
     im_mpi_waiting waiting;
+    int *machine;  /* [size] the lowest rank of each rank's machine; -1: its ranks share no memory */
+    im_near whole; /* of all ranks, when they share memory */
+    bool apart;    /* they do not, by the configuration */
+    double spin;   /* seconds: how long a wait for one of this machine looks before it sleeps */
 
     pthread_mutex_t lock; /* MPI, and all below */
     im_mpi_set hearing;   /* the one receive for notices */
@@ -76,9 +76,12 @@ struct im_comm_mpi_world {
 typedef struct im_mpi_comm {
     im_comm head;
     im_comm_mpi_world *world;
-    int tag;              /* first of IM_MPI_TAGS */
-    im_mpi_frame *frame;  /* [size]: what came; [rank]: what goes out */
-    im_mpi_frame *letter; /* [nletter] of a group of messages */
+    int tag;                   /* first of IM_MPI_TAGS */
+    im_near *near;             /* memory that all members share; NULL: they use MPI */
+    im_near own;               /* what near is, except for the world's */
+    im_mpi_frame *frame;       /* [size]: what came; [rank]: what goes out */
+    const im_mpi_frame **seen; /* [size]: those of the operation that runs */
+    im_mpi_frame *letter;      /* [nletter] of a group of messages */
     int nletter;
     im_mpi_set frames, pieces, results;
     size_t *from;     /* [size + 1] where each rank's slice begins, in elements */
@@ -124,5 +127,17 @@ im_status im_mpi_killed(im_context *ctx, im_comm_mpi_world *w, const char *what)
 
 im_status im_mpi_collective(im_mpi_comm *m, im_comm_call *call) IM_MUST_CHECK; /* collective.c */
 im_status im_mpi_messages(im_mpi_comm *m, im_comm_call *first) IM_MUST_CHECK;  /* message.c */
+/* The same over shared memory. */
+im_status im_mpi_near_collective(im_mpi_comm *m, im_comm_call *call) IM_MUST_CHECK; /* near_collective.c */
+im_status im_mpi_near_messages(im_mpi_comm *m, im_comm_call *first) IM_MUST_CHECK;  /* near_message.c */
+
+/* What both kinds have in common (collective.c). */
+bool im_mpi_is_small(const im_mpi_comm *m, const im_comm_call *call); /* on all members alike: whether the bytes fit into the frames */
+void im_mpi_write_frame(im_mpi_comm *m, im_comm_call *call, bool small, im_mpi_frame *out);
+im_status im_mpi_compare(im_mpi_comm *m, im_comm_call *call) IM_MUST_CHECK; /* m->seen; a mismatch kills the world */
+void im_mpi_act_small(im_mpi_comm *m, const im_comm_call *call);            /* out of m->seen */
+void im_mpi_slice(im_mpi_comm *m, const im_comm_call *call);                /* m->from */
+/* A wait ended with status: its text. arrived [size]; NULL: all members came. */
+im_status im_mpi_explain(im_mpi_comm *m, const im_comm_call *call, im_status status, const bool *arrived) IM_MUST_CHECK;
 
 #endif

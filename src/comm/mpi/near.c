@@ -1,0 +1,240 @@
+/* near: the memory, its slots and bells. */
+#include "comm/mpi/near.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BELT = 256 << 10, LEAST_PIECE = 4096, LEAST_SLOTS = 8, PAGE = 4096 };
+enum { LOOKS = 64, NAP_NS = 10000000 }; /* between two looks at the clock; a sleep at most: nobody rings when the world is dead */
+
+/* ---- where things lie ------------------------------------------------------------------ */
+
+static size_t pages(size_t nbytes)
+{
+    return (nbytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t belt_bytes(const im_near *x)
+{
+    return pages((size_t)x->slots * sizeof(im_near_slot)) + (size_t)x->slots * x->piece;
+}
+
+static size_t member_bytes(const im_near *x)
+{
+    return pages(sizeof(im_near_cell)) + belt_bytes(x);
+}
+
+static size_t lane_bytes(void)
+{
+    return pages(IM_NEAR_LANE_SLOTS * sizeof(im_near_slot)) + (size_t)IM_NEAR_LANE_SLOTS * IM_NEAR_LANE_PIECE;
+}
+
+im_near_cell *im_near_cell_of(const im_near *x, int member)
+{
+    return (im_near_cell *)(void *)(x->base + (size_t)member * member_bytes(x));
+}
+
+static im_near_slot *slot_of(char *belt, size_t slots, size_t piece, uint64_t g, char **bytes)
+{
+    size_t i = g % slots;
+    *bytes = belt + pages(slots * sizeof(im_near_slot)) + i * piece;
+    return (im_near_slot *)(void *)belt + i;
+}
+
+im_near_slot *im_near_slot_of(const im_near *x, int member, uint64_t g, char **bytes)
+{
+    char *belt = x->base + (size_t)member * member_bytes(x) + pages(sizeof(im_near_cell));
+    return slot_of(belt, (size_t)x->slots, x->piece, g, bytes);
+}
+
+im_near_slot *im_near_lane_slot(const im_near *x, int from, int to, uint64_t g, char **bytes)
+{
+    char *lanes = x->base + (size_t)x->size * member_bytes(x);
+    return slot_of(lanes + ((size_t)from * (size_t)x->size + (size_t)to) * lane_bytes(), IM_NEAR_LANE_SLOTS, IM_NEAR_LANE_PIECE, g, bytes);
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+/* The same on all members. */
+static im_status shape(im_context *ctx, int size, int rank, im_near *x)
+{
+    void *p;
+    size_t n = (size_t)size;
+    *x = (im_near){.size = size, .rank = rank, .fd = -1};
+    x->slots = 2 * size > LEAST_SLOTS ? 2 * size : LEAST_SLOTS;
+    x->piece = BELT / (size_t)x->slots / PAGE * PAGE;
+    if (x->piece < LEAST_PIECE)
+        x->piece = LEAST_PIECE;
+    x->nbytes = n * member_bytes(x) + n * n * lane_bytes();
+    IM_TRY(im_alloc(ctx, 4 * n, sizeof *x->at, &p));
+    x->at = p;
+    x->sent = x->at + n;
+    x->received = x->at + 2 * n;
+    x->in = x->at + 3 * n;
+    return IM_OK;
+}
+
+static im_status map(im_context *ctx, int fd, im_near *x)
+{
+    void *p = mmap(NULL, x->nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return im_fail(ctx, IM_ERR_NOMEM, "the system gave no %zu bytes for ranks to share: %s", x->nbytes, strerror(errno));
+    x->base = p;
+    return IM_OK;
+}
+
+im_status im_near_make(im_context *ctx, int size, int rank, im_near *out)
+{
+    im_status status;
+    im_near x;
+    IM_TRY(shape(ctx, size, rank, &x));
+    x.fd = memfd_create("imece", MFD_CLOEXEC);
+    if (x.fd < 0 || ftruncate(x.fd, (off_t)x.nbytes)) {
+        status = im_fail(ctx, IM_ERR_NOMEM, "the system gave no %zu bytes for ranks to share: %s", x.nbytes, strerror(errno));
+        goto leave;
+    }
+    IM_TRY_GOTO(map(ctx, x.fd, &x), leave);
+    *out = x;
+    return IM_OK;
+leave:
+    im_near_leave(&x);
+    return status;
+}
+
+im_near_door im_near_door_of(const im_near *x)
+{
+    return (im_near_door){.pid = (int32_t)getpid(), .fd = x->fd};
+}
+
+im_status im_near_enter(im_context *ctx, im_near_door door, int size, int rank, im_near *out)
+{
+    im_status status;
+    im_near x;
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)door.pid, (int)door.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: the memory of another rank cannot be opened: %s", path, strerror(errno));
+    IM_TRY_GOTO(shape(ctx, size, rank, &x), close_fd);
+    if (fstat(fd, &st) || st.st_size != (off_t)x.nbytes) {
+        status = im_fail(ctx, IM_ERR_NOT_FOUND, "%s is not the memory of this group", path);
+        goto leave;
+    }
+    IM_TRY_GOTO(map(ctx, fd, &x), leave);
+    close(fd);
+    *out = x;
+    return IM_OK;
+leave:
+    im_near_leave(&x);
+close_fd:
+    close(fd);
+    return status;
+}
+
+void im_near_close_door(im_near *x)
+{
+    if (x->fd >= 0)
+        close(x->fd);
+    x->fd = -1;
+}
+
+void im_near_leave(im_near *x)
+{
+    if (x->base)
+        munmap(x->base, x->nbytes);
+    im_near_close_door(x);
+    free(x->at);
+    *x = (im_near){.fd = -1};
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+bool im_near_fill_begin(im_near_slot *s)
+{
+    return atomic_load_explicit(&s->left, memory_order_acquire) == 0;
+}
+
+void im_near_fill_end(im_near_slot *s, uint64_t g, int readers)
+{
+    atomic_store_explicit(&s->left, readers, memory_order_relaxed);
+    atomic_store_explicit(&s->filled, g + 1, memory_order_release);
+}
+
+bool im_near_is_filled(im_near_slot *s, uint64_t g)
+{
+    return atomic_load_explicit(&s->filled, memory_order_acquire) == g + 1;
+}
+
+void im_near_take(im_near_slot *s)
+{
+    atomic_fetch_sub_explicit(&s->left, 1, memory_order_release);
+}
+
+/* ---- bells ------------------------------------------------------------------------------------- */
+
+/* Pairs with the sleeper, which says so before it looks: either it sees the change, or we see the sleeper. */
+void im_near_ring(im_near_cell *c)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed))
+        return;
+    atomic_fetch_add(&c->rings, 1);
+    syscall(SYS_futex, &c->rings, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+void im_near_went_on(im_near_wait *w)
+{
+    if (atomic_load_explicit(&w->mine->asleep, memory_order_relaxed))
+        atomic_store(&w->mine->asleep, 0);
+    w->idle = 0;
+    w->looks = 0;
+}
+
+im_status im_near_pause(im_near_wait *w)
+{
+    bool asleep = atomic_load_explicit(&w->mine->asleep, memory_order_relaxed);
+    if (!asleep && w->spin > 0 && ++w->looks % LOOKS) {
+        relax();
+        return IM_OK;
+    }
+    if (atomic_load_explicit(w->dead, memory_order_acquire))
+        return IM_ERR_ABORTED;
+    double now = im_clock_now();
+    if (w->idle == 0)
+        w->idle = now;
+    if (w->start == 0)
+        w->start = now;
+    if (now - w->start > w->deadline)
+        return IM_ERR_TIMEOUT;
+    if (!asleep && now - w->idle < w->spin) {
+        (void)sched_yield(); /* the one that is waited for may stand in line for this core */
+        return IM_OK;
+    }
+    if (asleep)
+        syscall(SYS_futex, &w->mine->rings, FUTEX_WAIT, w->seen, &(struct timespec){.tv_nsec = NAP_NS}, NULL, 0);
+    else
+        atomic_store(&w->mine->asleep, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    w->seen = atomic_load(&w->mine->rings); /* then the caller looks again, and may come back to sleep */
+    return IM_OK;
+}

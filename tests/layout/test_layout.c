@@ -17,10 +17,13 @@ static const char gpt2[] =
 typedef struct layout_case {
     int tp, sp, dp, pp, zero, recompute;
     int64_t mbs;
-    int schedule, chunks; /* 0: 1F1B */
 } layout_case;
 
 enum { STEPS = 5 };
+
+/* The pipeline's schedule in the tests that go on. */
+static im_schedule schedule = IM_SCHEDULE_1F1B;
+static int chunks = 1;
 
 static im_model *open_model(im_context *ctx, const char *config)
 {
@@ -40,9 +43,8 @@ static im_plan plan_of(const im_model *m, const layout_case *c)
     p.sequence_parallel = c->sp;
     p.zero = c->zero;
     p.recompute = (im_recompute)c->recompute;
-    if (c->schedule)
-        p.schedule = (im_schedule)c->schedule;
-    p.chunks = c->chunks;
+    p.schedule = schedule;
+    p.chunks = c->pp * chunks <= m->arch.L ? chunks : 1;
     p.seq_len = 13;
     p.micro_batch = c->mbs;
     p.global_batch = 7;
@@ -56,8 +58,8 @@ static im_plan plan_of(const im_model *m, const layout_case *c)
 
 static void name_of(const layout_case *c, char *buf, size_t n)
 {
-    snprintf(buf, n, "tp %d sp %d dp %d pp %d zero %d recompute %d micro-batch %d, %s x %d", c->tp, c->sp, c->dp, c->pp, c->zero, c->recompute,
-             (int)c->mbs, im_schedule_of(c->schedule ? (im_schedule)c->schedule : IM_SCHEDULE_1F1B)->name, c->chunks ? c->chunks : 1);
+    snprintf(buf, n, "tp %d sp %d dp %d pp %d zero %d recompute %d micro-batch %d %s x %d", c->tp, c->sp, c->dp, c->pp, c->zero, c->recompute,
+             (int)c->mbs, im_schedule_of(schedule)->name, chunks);
 }
 
 static void compare(const im_model *m, const layout_case *c, const rig_result *got, const rig_result *one)
@@ -149,31 +151,33 @@ static const layout_case pipe_cases[] = {
     {2, 0, 2, 2, 1, 1, 2}, {1, 0, 1, 2, 0, 0, 7}, {3, 1, 1, 2, 0, 0, 3},
 };
 
-/* several runs of blocks a stage */
-static const layout_case chunk_cases[] = {
-    {1, 0, 1, 1, 0, 0, 2, IM_SCHEDULE_INTERLEAVED, 3}, {1, 0, 1, 2, 0, 0, 1, IM_SCHEDULE_INTERLEAVED, 2}, {1, 0, 1, 2, 0, 2, 3, IM_SCHEDULE_INTERLEAVED, 3},
-    {1, 0, 2, 2, 1, 0, 1, IM_SCHEDULE_INTERLEAVED, 2}, {1, 0, 2, 3, 3, 0, 1, IM_SCHEDULE_INTERLEAVED, 2}, {2, 1, 2, 2, 2, 1, 2, IM_SCHEDULE_INTERLEAVED, 3},
-    {3, 0, 1, 2, 0, 0, 7, IM_SCHEDULE_INTERLEAVED, 2},
-};
-static const char deep[] =
-    "{\"model_type\":\"llama\",\"hidden_size\":36,\"intermediate_size\":50,\"num_hidden_layers\":7,\"num_attention_heads\":6,"
-    "\"num_key_value_heads\":3,\"head_dim\":10,\"vocab_size\":101,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
-    "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
-
-static void test_interleaved(void **state)
-{
-    (void)state;
-    try_layouts(deep, chunk_cases, IM_COUNT_OF(chunk_cases), false, IM_KERNELS_FAST);
-    try_layouts(gpt2, (layout_case[]){{1, 0, 1, 1, 0, 0, 2, IM_SCHEDULE_INTERLEAVED, 2}, {1, 0, 2, 1, 3, 0, 1, IM_SCHEDULE_INTERLEAVED, 2}}, 2, true,
-                IM_KERNELS_PLAIN);
-}
-
 static void test_pipeline(void **state)
 {
     (void)state;
     try_layouts(llama, pipe_cases, IM_COUNT_OF(pipe_cases), false, IM_KERNELS_FAST);
     try_layouts(gpt2, (layout_case[]){{1, 0, 1, 2, 0, 0, 2}, {2, 1, 2, 2, 1, 0, 1}}, 2, false, IM_KERNELS_FAST);
     try_layouts(llama_tied, (layout_case[]){{1, 0, 1, 2, 0, 0, 2}, {4, 1, 1, 2, 0, 2, 2}}, 2, true, IM_KERNELS_PLAIN);
+}
+
+/* several runs of blocks a stage */
+static void test_interleaved(void **state)
+{
+    (void)state;
+    static const char deep[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":36,\"intermediate_size\":50,\"num_hidden_layers\":7,\"num_attention_heads\":6,"
+        "\"num_key_value_heads\":3,\"head_dim\":10,\"vocab_size\":101,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+        "\"hidden_act\":\"silu\",\"tie_word_embeddings\":false}";
+    static const layout_case cases[] = {
+        {1, 0, 1, 1, 0, 0, 2}, {1, 0, 1, 2, 0, 0, 1}, {1, 0, 1, 2, 0, 2, 3}, {1, 0, 2, 2, 1, 0, 1},
+        {1, 0, 2, 3, 3, 0, 1}, {2, 1, 2, 2, 2, 1, 2}, {3, 0, 1, 2, 0, 0, 7},
+    };
+    schedule = IM_SCHEDULE_INTERLEAVED;
+    for (chunks = 2; chunks <= 3; chunks++)
+        try_layouts(deep, cases, IM_COUNT_OF(cases), false, IM_KERNELS_FAST);
+    chunks = 2;
+    try_layouts(gpt2, (layout_case[]){{1, 0, 1, 1, 0, 0, 2}, {1, 0, 2, 1, 3, 0, 1}}, 2, true, IM_KERNELS_PLAIN);
+    schedule = IM_SCHEDULE_1F1B;
+    chunks = 1;
 }
 
 static void test_llama(void **state)
@@ -205,8 +209,7 @@ static void test_deferred(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama), cmocka_unit_test(test_tied), cmocka_unit_test(test_gpt2),
-                                       cmocka_unit_test(test_deferred), cmocka_unit_test(test_pipeline),
-                                       cmocka_unit_test(test_interleaved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama),    cmocka_unit_test(test_tied),     cmocka_unit_test(test_gpt2),
+                                       cmocka_unit_test(test_deferred), cmocka_unit_test(test_pipeline), cmocka_unit_test(test_interleaved)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ typedef struct im_train_run {
     im_feed *data, *valid; /* valid may be NULL */
     int32_t *token_bytes;  /* [vocabulary]: bytes of text that an id stands for; NULL: not known */
     im_plan plan;
+    int64_t cut[IM_TRAIN_CUTS]; /* the plan's, when --stages lists them */
     im_train_eval eval;
     im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
     size_t nwant;

@@ -28,6 +28,7 @@ static uint64_t digest(const im_train_run *r)
     const im_plan *p = &r->plan;
     im_str_printf(&text, "%s %s %d %d %d %d %d %d %d ", IM_VERSION_STRING, r->from, p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero,
                   p->sequence_parallel, p->recompute);
+    im_str_printf(&text, "%d %d %s ", (int)p->schedule, im_plan_chunks(p), r->o.stages);
     im_str_printf(&text, "%" PRId64 " %" PRId64 " %" PRId64 " %d %.17g %.17g %.17g %.17g %.17g %.17g %" PRIu64 " ", p->seq_len, p->micro_batch,
                   p->global_batch, (int)p->precision, p->dropout, p->label_smoothing, p->beta1, p->beta2, p->eps, p->weight_decay, p->seed);
     im_str_printf(&text, "%" PRIx64 " %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", im_feed_fingerprint(r->data),

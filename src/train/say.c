@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,6 +139,22 @@ static void say_length(const im_train_run *r, im_str *out)
     im_str_append(out, "\n");
 }
 
+/* ", blocks 8+8+6": of the stages, chunk by chunk. */
+static void say_stages(const im_plan *p, im_str *out)
+{
+    int *of = calloc(p->model->nunit, sizeof *of);
+    if (!of)
+        return;
+    im_plan_virtual_stages(p, of);
+    for (int s = 0; s < p->mesh.pp * im_plan_chunks(p); s++) {
+        int n = 0;
+        for (size_t u = 1; u + 1 < p->model->nunit; u++)
+            n += of[u] == s;
+        im_str_printf(out, "%s%d", s ? "+" : ", blocks ", n);
+    }
+    free(of);
+}
+
 static void say_layout(const im_train_run *r, im_str *out)
 {
     static const char *const recompute[] = {"none", "selective", "full"};
@@ -149,6 +166,12 @@ static void say_layout(const im_train_run *r, im_str *out)
         im_str_printf(out, ", ZeRO %d", p->zero);
     if (p->sequence_parallel)
         im_str_append(out, ", sequence parallel");
+    if (p->mesh.pp > 1 || im_plan_chunks(p) > 1)
+        im_str_printf(out, ", %s", im_schedule_of(p->schedule)->name);
+    if (im_plan_chunks(p) > 1)
+        im_str_printf(out, " with %d chunks", im_plan_chunks(p));
+    if (p->mesh.pp > 1)
+        say_stages(p, out);
     if (p->recompute)
         im_str_printf(out, ", recompute %s", recompute[p->recompute]);
     im_str_append(out, "\n");

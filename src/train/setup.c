@@ -86,22 +86,7 @@ static im_status make_plan(im_train_run *r)
 {
     im_plan *p = &r->plan;
     int cores = im_machine_cores();
-    im_plan_defaults(p, r->model);
-    p->seq_len = r->o.seq_len;
-    p->micro_batch = r->o.micro_batch < r->o.global_batch ? r->o.micro_batch : r->o.global_batch;
-    p->global_batch = r->o.global_batch;
-    p->precision = r->o.precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
-    p->dropout = r->o.dropout;
-    p->label_smoothing = r->o.label_smoothing;
-    p->beta1 = r->o.beta1;
-    p->beta2 = r->o.beta2;
-    p->eps = r->o.eps;
-    p->weight_decay = r->o.weight_decay;
-    p->seed = (uint64_t)r->o.seed;
-    p->mesh = (im_mesh){(int)r->o.tp, 1, (int)r->o.dp, (int)r->o.pp};
-    p->zero = (int)r->o.zero;
-    p->sequence_parallel = r->o.sequence_parallel;
-    p->recompute = (im_recompute)r->o.recompute;
+    IM_TRY(im_train_plan(r->ctx, &r->o, r->model, r->cut, p));
     p->documents = im_feed_documents(r->data);
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
     IM_TRY(im_plan_validate(r->ctx, p));

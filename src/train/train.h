@@ -41,6 +41,9 @@ typedef struct im_train_options {
     int64_t tp, dp, pp, zero;
     bool sequence_parallel;
     int recompute; /* im_recompute */
+    int pipeline;  /* im_schedule */
+    int64_t chunks;
+    const char *stages;
     int64_t threads;
     int kernels; /* im_kernels */
     int device;  /* 1: deferred */
@@ -55,12 +58,15 @@ typedef struct im_train_options {
 
 enum { IM_TRAIN_MAX_RANKS = 64 };
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 52, IM_TRAIN_SAVED_ROWS = 47 };
+enum { IM_TRAIN_ROWS = 55, IM_TRAIN_SAVED_ROWS = 50 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;
 /* Cross-field rules, each a small named function. */
 im_status im_train_options_check(im_context *ctx, const im_train_options *o) IM_MUST_CHECK;
+enum { IM_TRAIN_CUTS = 64 * IM_MAX_CHUNKS };
+/* The plan that the options make of a model; cut[IM_TRAIN_CUTS] must live as long as it. Not validated. */
+im_status im_train_plan(im_context *ctx, const im_train_options *o, const im_model *m, int64_t *cut, im_plan *p) IM_MUST_CHECK;
 /* --fault: what goes wrong, and on which of n ranks. */
 im_status im_train_fault_parse(im_context *ctx, const char *text, int n, im_comm_fault *out, int *rank) IM_MUST_CHECK;
 

@@ -52,6 +52,9 @@ int im_cli_signal(void); /* 0, or the signal that came */
  * go above it. Nothing on a pipe. */
 void im_cli_progress(im_cli *cli, const char *text);
 
+/* Of this machine, measured with so many threads: FLOP/s of matrix products of that type (im_dtype), bytes per second of memory. */
+im_status im_cli_machine_rates(im_context *ctx, int dtype, int threads, double *flops, double *bytes) IM_MUST_CHECK;
+
 /* ---- help (help.c) ------------------------------------------------------------- */
 void im_cli_help_top(const im_cli *cli, const im_cli_command *const *commands, size_t n, im_str *out);
 void im_cli_help_command(const im_cli *cli, const im_cli_command *c, const char *path, im_str *out);
@@ -61,7 +64,7 @@ void im_cli_version(im_str *out);
 
 /* ---- commands ------------------------------------------------------------------- */
 extern const im_cli_command im_cli_data_command, im_cli_model_command, im_cli_verify_command;
-extern const im_cli_command im_cli_ranks_command;
+extern const im_cli_command im_cli_ranks_command, im_cli_plan_command;
 extern const im_cli_command im_cli_train_command, im_cli_eval_command, im_cli_generate_command, im_cli_checkpoint_command, im_cli_bench_command,
     im_cli_bench_comm_command;
 

@@ -294,3 +294,14 @@ const im_cli_command im_cli_bench_command = {
     .sub = subs,
     .nsub = IM_COUNT_OF(subs),
 };
+
+im_status im_cli_machine_rates(im_context *ctx, int dtype, int threads, double *flops, double *bytes)
+{
+    im_memory_rate m;
+    double f;
+    IM_TRY(im_tensor_machine_rate(ctx, (im_dtype)dtype, threads, &f));
+    IM_TRY(im_tensor_memory_rate(ctx, threads, &m));
+    *flops = f;
+    *bytes = m.triad;
+    return IM_OK;
+}

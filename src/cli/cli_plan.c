@@ -1,0 +1,258 @@
+/* imece plan: what a layout does, before it runs. */
+#include "checkpoint/checkpoint.h"
+#include "cli/cli.h"
+#include "plan/draw.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- imece plan draw --------------------------------------------------------------- */
+
+typedef struct draw_options {
+    const char *model, *stages, *svg;
+    int64_t tp, dp, pp, zero, chunks, seq_len, micro_batch, global_batch, width;
+    int pipeline, recompute, precision;
+    bool sequence_parallel, json;
+} draw_options;
+
+#define AT(field) offsetof(draw_options, field)
+static const im_option draw_rows[] = {
+    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape.", "DIR", AT(model), 'm',
+     false, "What"},
+    {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel ranks.", "N", AT(tp), 0, false, "Layout"},
+    {"dp", IM_OPT_INT, "1", 1, 1024, NULL, "Data parallel ranks.", "N", AT(dp), 0, false, NULL},
+    {"pp", IM_OPT_INT, "1", 1, 64, NULL, "Stages of the pipeline.", "N", AT(pp), 0, false, NULL},
+    {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO stage.", "N", AT(zero), 0, false, NULL},
+    {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: sequence parallelism.", NULL, AT(sequence_parallel), 0, false, NULL},
+    {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again.", "WHAT", AT(recompute), 0, false, NULL},
+    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved", "The pipeline's schedule.", "HOW", AT(pipeline), 0, false, NULL},
+    {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", AT(chunks), 0, false, NULL},
+    {"stages", IM_OPT_STRING, "even", 0, 0, NULL, "Blocks of each stage: even, balanced, or a list such as 8,8,6.", "HOW", AT(stages), 0, false,
+     NULL},
+    {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "Batch"},
+    {"micro-batch", IM_OPT_INT, "1", 1, 1 << 24, NULL, "Sequences computed at once.", "N", AT(micro_batch), 0, false, NULL},
+    {"global-batch", IM_OPT_INT, "8", 1, 1 << 24, NULL, "Sequences of a step.", "N", AT(global_batch), 0, false, NULL},
+    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations.", "TYPE", AT(precision), 0, false, NULL},
+    {"svg", IM_OPT_STRING, NULL, 0, 0, NULL, "Write the picture to this file too.", "FILE", AT(svg), 0, false, "Picture"},
+    {"width", IM_OPT_INT, "0", 0, 1000, NULL, "Characters of a row (0: the terminal's).", "N", AT(width), 0, false, NULL},
+    {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the step's time, the bubble and the spans as JSON.", NULL, AT(json), 0, false, NULL},
+};
+#undef AT
+
+/* What an option of the plan is called in both tables, so that those given on the command line replace the file's. */
+static void take(const draw_options *from, const bool *given, bool all, im_train_options *o)
+{
+#define TAKE(key, field)                                          \
+    for (size_t i = 0; i < IM_COUNT_OF(draw_rows); i++)           \
+        if (!strcmp(draw_rows[i].name, key) && (all || given[i])) \
+            o->field = from->field;
+    TAKE("model", model)
+    TAKE("tp", tp)
+    TAKE("dp", dp)
+    TAKE("pp", pp)
+    TAKE("zero", zero)
+    TAKE("sequence-parallel", sequence_parallel)
+    TAKE("recompute", recompute)
+    TAKE("pipeline", pipeline)
+    TAKE("chunks", chunks)
+    TAKE("stages", stages)
+    TAKE("seq-len", seq_len)
+    TAKE("micro-batch", micro_batch)
+    TAKE("global-batch", global_batch)
+    TAKE("precision", precision)
+#undef TAKE
+}
+
+static im_status read_plan(im_cli *cli, const char *path, im_train_options *o)
+{
+    char *file = im_path_is_dir(path) ? im_arena_printf(cli->arena, "%s/plan.yaml", path) : im_arena_strdup(cli->arena, path);
+    char flag[] = "--config";
+    if (!file)
+        return im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for a name");
+    char *argv[] = {flag, file};
+    return im_train_options_parse(cli->ctx, cli->arena, 2, argv, o);
+}
+
+typedef struct rates {
+    double flops, bytes; /* per second, of a rank */
+    double latency;      /* seconds of a message or collective beside its bytes */
+    im_context *ctx;
+} rates;
+
+/* Arithmetic at the measured matmul rate or bytes at the measured memory rate, whichever takes longer; messages are copies in memory. */
+static double price(void *arg, const im_program *p, const im_bound *x)
+{
+    const rates *r = arg;
+    (void)p;
+    im_op_cost c;
+    if (x->op->kind)
+        return im_op_describe(r->ctx, x->op->kind, x->args, &c) == IM_OK ? fmax(c.flops / r->flops, (double)(c.read + c.written) / r->bytes) : 0;
+    if (x->op->collective == IM_COLL_LOAD || x->op->collective == IM_COLL_RELEASE || x->op->collective == IM_COLL_SNAPSHOT)
+        return 0;
+    double bytes = 0;
+    for (int i = 0; i < x->op->args.n; i++)
+        bytes = fmax(bytes, (double)(x->hi[i] - x->lo[i]));
+    return r->latency + 2 * bytes / r->bytes;
+}
+
+typedef struct ranks {
+    int n;
+    im_layout **layout;
+    im_program **program;
+} ranks;
+
+enum { IM_DRAW_RANKS = 64 };
+
+static im_status build_ranks(im_cli *cli, const im_plan *p, ranks *out)
+{
+    im_program_spec spec = {.mode = IM_PROGRAM_TRAIN};
+    int n = im_mesh_size(&p->mesh);
+    if (n > IM_DRAW_RANKS)
+        return im_fail(cli->ctx, IM_ERR_ARG, "tp %d x dp %d x pp %d = %d ranks: a picture has at most %d rows", p->mesh.tp, p->mesh.dp, p->mesh.pp, n,
+                       IM_DRAW_RANKS);
+    out->layout = IM_ARENA_NEW(cli->arena, im_layout *, n);
+    out->program = IM_ARENA_NEW(cli->arena, im_program *, n);
+    int *stage = IM_ARENA_NEW(cli->arena, int, p->model->nunit);
+    if (!out->layout || !out->program || !stage)
+        return im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %d programs", n);
+    im_plan_stages(p, stage);
+    for (; out->n < n; out->n++) {
+        im_layout **l = &out->layout[out->n];
+        im_program **q = &out->program[out->n];
+        IM_TRY(im_layout_create(cli->ctx, p->model, p->mesh, out->n, p->zero, p->sequence_parallel, stage, l));
+        IM_TRY(im_program_build(cli->ctx, p, *l, &spec, NULL, 0, q));
+        IM_TRY(im_program_place(cli->ctx, q, 1));
+        IM_TRY(im_program_link(cli->ctx, *q));
+    }
+    return IM_OK;
+}
+
+static void free_ranks(ranks *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        im_program_destroy(r->program[i]);
+        im_layout_destroy(r->layout[i]);
+    }
+}
+
+static im_status measure(im_cli *cli, const im_plan *p, rates *r)
+{
+    *r = (rates){.latency = 10e-6, .ctx = cli->ctx};
+    return im_cli_machine_rates(cli->ctx, p->precision, p->threads, &r->flops, &r->bytes);
+}
+
+static void print_json(const im_drawing *d, const rates *r, im_str *out)
+{
+    static const char *const kind[IM_DRAW_KIND_COUNT] = {"forward", "backward", "weight", "update", "communication"};
+    im_str_printf(out, "{\"step_s\": %.9g, \"bubble\": %.6g, \"ranks\": %d, \"flops_per_s\": %.6g, \"bytes_per_s\": %.6g, \"spans\": [", d->end,
+                  im_drawing_bubble(d), d->ranks, r->flops, r->bytes);
+    for (size_t i = 0; i < d->n; i++) {
+        const im_draw_span *s = &d->span[i];
+        im_str_printf(out, "%s\n{\"rank\": %d, \"kind\": \"%s\", \"chunk\": %d, \"micro_batch\": %d, \"start_s\": %.9g, \"end_s\": %.9g}",
+                      i ? "," : "", s->rank, kind[s->kind], s->chunk, s->mb, s->start, s->end);
+    }
+    im_str_append(out, "]}\n");
+}
+
+static im_status show(im_cli *cli, const draw_options *o, const im_plan *p, const im_drawing *d, const rates *r)
+{
+    im_str text = {0};
+    char title[200];
+    snprintf(title, sizeof title, "planned, %s%s", im_schedule_of(p->schedule)->name, p->mesh.pp == 1 ? "" : " pipeline");
+    if (o->json) {
+        print_json(d, r, &text);
+    } else {
+        int width = o->width ? (int)o->width : cli->columns - 14;
+        im_drawing_text(d, title, width, cli->out_is_terminal && cli->colour, &text);
+        double formula = im_schedule_of(p->schedule)->bubble(p->mesh.pp, im_plan_micro_batches(p, 0), im_plan_chunks(p));
+        if (formula >= 0)
+            im_str_printf(&text, "%s of equal stages and free messages: bubble %.1f %%\n", im_schedule_of(p->schedule)->name, 100 * formula);
+        im_str_printf(&text, "priced with this machine: %.1f GFLOP/s and %.1f GB/s a rank of %d thread%s\n", r->flops / 1e9, r->bytes / 1e9,
+                      p->threads, p->threads > 1 ? "s" : "");
+    }
+    fputs(im_str_text(&text), stdout);
+    im_str_free(&text);
+    if (!o->svg)
+        return IM_OK;
+    im_str svg = {0};
+    const char *titles[] = {title};
+    im_drawing_svg(&d, titles, 1, &svg);
+    im_status status =
+        svg.failed ? im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for a picture") : im_file_write_atomic(cli->ctx, o->svg, svg.data, svg.len);
+    im_str_free(&svg);
+    return status;
+}
+
+static im_status draw(im_cli *cli, const draw_options *o, const im_train_options *t)
+{
+    char dir[4096];
+    im_model *m;
+    ranks r = {0};
+    im_timeline time = {0};
+    im_drawing d = {0};
+    im_plan p;
+    rates rate;
+    im_status status;
+    if (!t->model)
+        return im_fail(cli->ctx, IM_ERR_ARG, "which plan? A run, a plan.yaml, or --model with a layout");
+    IM_TRY(im_checkpoint_resolve(cli->ctx, t->model, dir, sizeof dir));
+    IM_TRY(im_model_open(cli->ctx, dir, cli->models_dir, &m));
+    int64_t *cut = IM_ARENA_NEW(cli->arena, int64_t, IM_TRAIN_CUTS);
+    IM_TRY_GOTO(cut ? IM_OK : im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for the stages"), model);
+    IM_TRY_GOTO(im_train_plan(cli->ctx, t, m, cut, &p), model);
+    int cores = im_machine_cores(), n = im_mesh_size(&p.mesh);
+    p.threads = t->threads ? (int)t->threads : cores > n ? cores / n : 1;
+    IM_TRY_GOTO(im_plan_validate(cli->ctx, &p), model);
+    IM_TRY_GOTO(build_ranks(cli, &p, &r), ranks);
+    IM_TRY_GOTO(measure(cli, &p, &rate), ranks);
+    IM_TRY_GOTO(im_simulate(cli->ctx, (const im_program *const *)r.program, r.n, price, &rate, &time), ranks);
+    IM_TRY_GOTO(im_drawing_of_timeline(cli->ctx, (const im_program *const *)r.program, &time, &d), timeline);
+    status = show(cli, o, &p, &d, &rate);
+    im_drawing_free(&d);
+timeline:
+    im_timeline_free(&time);
+ranks:
+    free_ranks(&r);
+model:
+    im_model_close(m);
+    return status;
+}
+
+static int run_draw(im_cli *cli, int argc, char **argv)
+{
+    draw_options o;
+    bool given[IM_COUNT_OF(draw_rows)] = {false};
+    im_option_list rest;
+    im_train_options t;
+    im_status status = im_cli_options(cli, argc, argv, &o, given, &rest);
+    if (status == IM_OK && rest.n > 1)
+        status = im_fail(cli->ctx, IM_ERR_ARG, "one plan at a time, not %s too", rest.item[1]);
+    if (status == IM_OK)
+        status = rest.n ? read_plan(cli, rest.item[0], &t) : im_option_defaults(cli->ctx, im_train_rows, IM_TRAIN_ROWS, cli->arena, &t);
+    if (status == IM_OK) {
+        take(&o, given, !rest.n, &t);
+        status = draw(cli, &o, &t);
+    }
+    return im_cli_exit(cli, status);
+}
+
+static const im_cli_command draw_command = {
+    .name = "draw",
+    .args = "[RUN|PLAN.yaml]",
+    .help = "Draw a step: a row a rank, when it computes, updates, communicates, waits.",
+    .about =
+        "The picture comes from running the programs that training executes in time, each op priced with this machine's measured rates, messages as "
+        "copies "
+        "in memory. Numbers are micro-batches.\n\nimece plan draw --model gpt2 --pp 4 --global-batch 8\nimece plan draw run --pipeline gpipe --svg "
+        "gpipe.svg",
+    .rows = draw_rows,
+    .nrows = IM_COUNT_OF(draw_rows),
+    .run = run_draw,
+};
+
+static const im_cli_command *const sub[] = {&draw_command};
+const im_cli_command im_cli_plan_command = {.name = "plan", .help = "Look at a plan before it runs.", .sub = sub, .nsub = IM_COUNT_OF(sub)};

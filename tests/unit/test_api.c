@@ -187,6 +187,91 @@ static void test_stop(void **state)
     assert_string_equal(text, "untouched");
 }
 
+/* ---- bytes by class ------------------------------------------------------------------------------- */
+
+typedef struct told {
+    int calls, ranks; /* ranks: bit set */
+    double predicted[3], measured[3];
+} told;
+
+static void hear_memory(void *arg, int rank, const im_class_bytes *classes, size_t n)
+{
+    static const char *const names[] = {"weights", "gradients", "optimizer"};
+    told *t = arg;
+    t->calls++;
+    t->ranks |= 1 << rank;
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(classes[i].name, names[k])) {
+                t->predicted[k] = classes[i].predicted;
+                t->measured[k] = classes[i].measured;
+            }
+}
+
+/* Predicted without data, and by the run itself: the same, and what lies in memory. */
+static void test_memory(void **state)
+{
+    fixture *f = *state;
+    const char *files[] = {f->text};
+    told plan = {0}, run = {0};
+    const im_hooks asks = {.arg = &plan, .memory = hear_memory, .models_dir = IM_SOURCE_MODELS_DIR},
+                   trains = {.arg = &run, .memory = hear_memory, .models_dir = IM_SOURCE_MODELS_DIR};
+    const char *options[] = {
+        "--model", "llama-bytes-tiny", "--seq-len", "16",    "--threads", "1",       "--dp", "2", "--zero",
+        "2",       "--data",           f->train,    "--out", f->run,      "--steps", "1",
+    };
+    assert_int_equal(im_data_build(f->ctx, f->data, files, 1, 0), IM_OK);
+    if (im_predict(f->ctx, options, 10, &asks) != IM_OK || im_train(f->ctx, options, COUNT(options), &trains) != IM_OK)
+        fail_msg("%s", im_error_text(f->ctx));
+    assert_int_equal(plan.calls, 1);
+    assert_int_equal(run.calls, 2);
+    assert_int_equal(run.ranks, 3);
+    for (int k = 0; k < 3; k++) {
+        assert_true(plan.predicted[k] > 1000 && isnan(plan.measured[k]));
+        assert_true(fabs(run.predicted[k] - plan.predicted[k]) <= 4096); /* the two ranks' shards */
+        assert_true(fabs(run.measured[k] - run.predicted[k]) <= 8192 + 0.02 * run.predicted[k]);
+    }
+    assert_true(plan.predicted[1] < 0.51 * plan.predicted[0] &&
+                plan.predicted[2] < 1.02 * plan.predicted[0]); /* gradients and moments are shared out */
+    const char *wrong[] = {"--model", "llama-bytes-tiny", "--tp", "5"};
+    assert_int_equal(im_predict(f->ctx, wrong, 4, &asks), IM_ERR_ARG);
+    assert_non_null(strstr(im_error_text(f->ctx), "tp 5"));
+    assert_int_equal(plan.calls, 1);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------------- */
+
+static char *no_launcher(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static char *open_mpi(const char *name)
+{
+    static char two[] = "2";
+    return strcmp(name, "OMPI_COMM_WORLD_SIZE") == 0 ? two : NULL;
+}
+
+static void test_job(void **state)
+{
+    fixture *f = *state;
+    im_job *job = (im_job *)f;
+    const im_job_config none = {.environment = no_launcher}, absent = {.environment = open_mpi, .plugins = f->dir}, not_asked = {0},
+                        wrong = {.environment = no_launcher, .deadline = -1};
+    assert_int_equal(im_job_join(f->ctx, &none, &job), IM_OK);
+    assert_null(job);
+    assert_int_equal(im_job_join(f->ctx, &not_asked, &job), IM_OK);
+    assert_int_equal(im_job_size(job), 1);
+    assert_int_equal(im_job_rank(job), 0);
+    im_job_leave(job);
+    assert_int_equal(im_job_join(f->ctx, &absent, &job), IM_ERR_NOT_FOUND);
+    assert_non_null(strstr(im_error_text(f->ctx), "Open MPI started this process, but"));
+    assert_null(job);
+    im_error_clear(f->ctx);
+    assert_int_equal(im_job_join(f->ctx, &wrong, &job), IM_ERR_ARG);
+}
+
 static void test_refuses(void **state)
 {
     fixture *f = *state;
@@ -218,10 +303,9 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_whole_way, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_generator, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stop, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole_way, setup, teardown), cmocka_unit_test_setup_teardown(test_generator, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stop, setup, teardown),      cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_job, setup, teardown),       cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

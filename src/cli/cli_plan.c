@@ -29,7 +29,7 @@ static const im_option draw_rows[] = {
     {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO stage.", "N", AT(zero), 0, false, NULL},
     {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: sequence parallelism.", NULL, AT(sequence_parallel), 0, false, NULL},
     {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again.", "WHAT", AT(recompute), 0, false, NULL},
-    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved", "The pipeline's schedule.", "HOW", AT(pipeline), 0, false, NULL},
+    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1", "The pipeline's schedule.", "HOW", AT(pipeline), 0, false, NULL},
     {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", AT(chunks), 0, false, NULL},
     {"stages", IM_OPT_STRING, "even", 0, 0, NULL, "Blocks of each stage: even, balanced, or a list such as 8,8,6.", "HOW", AT(stages), 0, false,
      NULL},

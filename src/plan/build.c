@@ -89,6 +89,8 @@ static im_lower_key key_of(builder *b, const im_step *s)
     k.unit_type = (uint8_t)b->p->plan->model->unit[s->target].type;
     k.first = own >= 0 && !b->contributed[own];
     k.tied_first = tied >= 0 && !b->contributed[tied];
+    if (s->verb == IM_BACKWARD_INPUT) /* it adds to none */
+        k.first = k.tied_first = false;
     if (adds_gradients(s->verb)) {
         if (own >= 0)
             b->contributed[own] = true;

@@ -355,13 +355,12 @@ static im_status close_step(walker *w, const im_step *s)
         w->bucket[s->target].scattered = true;
     if (s->verb == IM_SAMPLE)
         w->sampled = true;
-    bool splits = im_schedule_of(w->p->plan->schedule)->splits;
     for (int c = 0; c < w->p->goal.chunks; c++) {
         if (s->target != w->p->goal.first_unit[c])
             continue;
         if (s->verb == IM_FORWARD && ++w->live_now > w->live_most)
             w->live_most = w->live_now;
-        if (s->verb == (splits ? IM_BACKWARD_WEIGHT : IM_BACKWARD))
+        if (s->verb == IM_BACKWARD || s->verb == IM_BACKWARD_WEIGHT)
             w->live_now--;
     }
     return IM_OK;

@@ -363,6 +363,11 @@ im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key
     case IM_FORWARD:
     case IM_RECOMPUTE:
     case IM_BACKWARD: IM_TRY(lower_unit_verb(&L)); break;
+    case IM_BACKWARD_INPUT:
+    case IM_BACKWARD_WEIGHT:
+        IM_TRY(lower_unit_verb(&L));
+        IM_TRY(im_lower_split(&L, key->verb == IM_BACKWARD_WEIGHT));
+        break;
     case IM_LOSS:
         if (key->mode == IM_PROGRAM_TRAIN)
             clear_padding(&L, key->first, key->tied_first);

@@ -68,6 +68,9 @@ double im_lower_dropout_p(const im_lowerer *L, double of_config); /* 0 outside t
 /* y = res + dropout(x); site 0..7 within the unit */
 void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_use x, im_use y, im_use res);
 
+/* BACKWARD's ops, as they are collected, become those of BACKWARD_INPUT or BACKWARD_WEIGHT. */
+im_status im_lower_split(im_lowerer *L, bool weight_part) IM_MUST_CHECK;
+
 /* the units (lower_unit.c, lower_head.c) and bucket verbs (lower_bucket.c) */
 void im_lower_embed_forward(im_lowerer *L);
 void im_lower_embed_backward(im_lowerer *L);

@@ -180,6 +180,20 @@ static void test_interleaved(void **state)
     chunks = 1;
 }
 
+/* the backward in two parts */
+static void test_zero_bubble(void **state)
+{
+    (void)state;
+    static const layout_case cases[] = {
+        {1, 0, 1, 1, 0, 0, 2}, {1, 0, 1, 2, 0, 0, 1}, {1, 0, 1, 3, 0, 2, 2}, {1, 0, 2, 2, 3, 1, 1}, {2, 1, 2, 2, 2, 0, 2}, {3, 0, 1, 2, 1, 0, 3},
+    };
+    schedule = IM_SCHEDULE_ZB_H1;
+    try_layouts(llama, cases, IM_COUNT_OF(cases), false, IM_KERNELS_FAST);
+    try_layouts(llama_tied, (layout_case[]){{1, 0, 1, 2, 0, 0, 2}, {4, 1, 1, 2, 1, 2, 2}}, 2, true, IM_KERNELS_PLAIN);
+    try_layouts(gpt2, (layout_case[]){{1, 0, 1, 2, 0, 0, 1}, {2, 1, 2, 2, 1, 0, 1}}, 2, false, IM_KERNELS_FAST);
+    schedule = IM_SCHEDULE_1F1B;
+}
+
 static void test_llama(void **state)
 {
     (void)state;
@@ -209,7 +223,8 @@ static void test_deferred(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama),    cmocka_unit_test(test_tied),     cmocka_unit_test(test_gpt2),
-                                       cmocka_unit_test(test_deferred), cmocka_unit_test(test_pipeline), cmocka_unit_test(test_interleaved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_llama),      cmocka_unit_test(test_tied),     cmocka_unit_test(test_gpt2),
+                                       cmocka_unit_test(test_deferred),   cmocka_unit_test(test_pipeline), cmocka_unit_test(test_interleaved),
+                                       cmocka_unit_test(test_zero_bubble)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

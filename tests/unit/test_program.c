@@ -155,6 +155,30 @@ static void test_interleaved(void **state)
     close_world(&w);
 }
 
+/* The backward in two parts, with everything else. */
+static void test_zero_bubble(void **state)
+{
+    (void)state;
+    const char *configs[] = {llama_tied, llama_untied, gpt2};
+    for (size_t c = 0; c < 3; c++)
+        for (int pp = 1; pp <= 3; pp++)
+            for (int zero = 0; zero <= 3; zero++)
+                for (int rc = 0; rc < 3; rc++) {
+                    world w;
+                    if (pp > 1 && zero >= 2 && c != 1)
+                        continue;
+                    open_chunks(&w, configs[c], 1, false, (im_recompute)rc, 2, pp, zero, IM_SCHEDULE_ZB_H1, 1, 1, 9);
+                    expect_good(&w);
+                    close_world(&w);
+                }
+    for (int sp = 0; sp < 2; sp++) {
+        world w;
+        open_chunks(&w, llama_kv, 2, sp, IM_RECOMPUTE_SELECTIVE, 2, 2, 1, IM_SCHEDULE_ZB_H1, 1, 2, 6);
+        expect_good(&w);
+        close_world(&w);
+    }
+}
+
 static void test_eval_and_infer(void **state)
 {
     (void)state;
@@ -315,6 +339,14 @@ static void test_mutate_interleaved(void **state)
     (void)state;
     world w;
     open_chunks(&w, llama_untied, 1, false, IM_RECOMPUTE_NONE, 1, 2, 0, IM_SCHEDULE_INTERLEAVED, 2, 1, 2);
+    mutate_all(&w);
+}
+
+static void test_mutate_zero_bubble(void **state)
+{
+    (void)state;
+    world w;
+    open_chunks(&w, llama_tied, 1, false, IM_RECOMPUTE_NONE, 1, 2, 0, IM_SCHEDULE_ZB_H1, 1, 1, 3);
     mutate_all(&w);
 }
 
@@ -594,6 +626,8 @@ int main(void)
         cmocka_unit_test(test_mutate_trainer),
         cmocka_unit_test(test_mutate_1f1b),
         cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_zero_bubble),
+        cmocka_unit_test(test_mutate_zero_bubble),
         cmocka_unit_test(test_mutate_interleaved),
         cmocka_unit_test(test_mutate_zero),
         cmocka_unit_test(test_mutate_eval_and_infer),

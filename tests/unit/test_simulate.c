@@ -86,8 +86,9 @@ static void idle_as_the_formula(void **state)
     static const struct {
         im_schedule s;
         int pp, v, m;
-    } cases[] = {{IM_SCHEDULE_GPIPE, 4, 1, 8},       {IM_SCHEDULE_1F1B, 4, 1, 8},        {IM_SCHEDULE_1F1B, 8, 1, 9}, {IM_SCHEDULE_1F1B, 2, 1, 1},
-                 {IM_SCHEDULE_INTERLEAVED, 4, 2, 8}, {IM_SCHEDULE_INTERLEAVED, 2, 4, 6}, {IM_SCHEDULE_GPIPE, 1, 1, 3}};
+    } cases[] = {{IM_SCHEDULE_GPIPE, 4, 1, 8}, {IM_SCHEDULE_1F1B, 4, 1, 8},        {IM_SCHEDULE_1F1B, 8, 1, 9},
+                 {IM_SCHEDULE_1F1B, 2, 1, 1},  {IM_SCHEDULE_INTERLEAVED, 4, 2, 8}, {IM_SCHEDULE_INTERLEAVED, 2, 4, 6},
+                 {IM_SCHEDULE_GPIPE, 1, 1, 3}, {IM_SCHEDULE_ZB_H1, 4, 1, 8},       {IM_SCHEDULE_ZB_H1, 2, 1, 5}};
     for (size_t i = 0; i < IM_COUNT_OF(cases); i++) {
         world w;
         im_timeline t;

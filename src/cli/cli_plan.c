@@ -1,7 +1,7 @@
 /* imece plan: what a layout does, before it runs. */
 #include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
-#include "plan/draw.h"
+#include "train/planned.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -77,75 +77,7 @@ static im_status read_plan(im_cli *cli, const char *path, im_train_options *o)
     return im_train_options_parse(cli->ctx, cli->arena, 2, argv, o);
 }
 
-typedef struct rates {
-    double flops, bytes; /* per second, of a rank */
-    double latency;      /* seconds of a message or collective beside its bytes */
-    im_context *ctx;
-} rates;
-
-/* Arithmetic at the measured matmul rate or bytes at the measured memory rate, whichever takes longer; messages are copies in memory. */
-static double price(void *arg, const im_program *p, const im_bound *x)
-{
-    const rates *r = arg;
-    (void)p;
-    im_op_cost c;
-    if (x->op->kind)
-        return im_op_describe(r->ctx, x->op->kind, x->args, &c) == IM_OK ? fmax(c.flops / r->flops, (double)(c.read + c.written) / r->bytes) : 0;
-    if (x->op->collective == IM_COLL_LOAD || x->op->collective == IM_COLL_RELEASE || x->op->collective == IM_COLL_SNAPSHOT)
-        return 0;
-    double bytes = 0;
-    for (int i = 0; i < x->op->args.n; i++)
-        bytes = fmax(bytes, (double)(x->hi[i] - x->lo[i]));
-    return r->latency + 2 * bytes / r->bytes;
-}
-
-typedef struct ranks {
-    int n;
-    im_layout **layout;
-    im_program **program;
-} ranks;
-
-enum { IM_DRAW_RANKS = 64 };
-
-static im_status build_ranks(im_cli *cli, const im_plan *p, ranks *out)
-{
-    im_program_spec spec = {.mode = IM_PROGRAM_TRAIN};
-    int n = im_mesh_size(&p->mesh);
-    if (n > IM_DRAW_RANKS)
-        return im_fail(cli->ctx, IM_ERR_ARG, "tp %d x dp %d x pp %d = %d ranks: a picture has at most %d rows", p->mesh.tp, p->mesh.dp, p->mesh.pp, n,
-                       IM_DRAW_RANKS);
-    out->layout = IM_ARENA_NEW(cli->arena, im_layout *, n);
-    out->program = IM_ARENA_NEW(cli->arena, im_program *, n);
-    int *stage = IM_ARENA_NEW(cli->arena, int, p->model->nunit);
-    if (!out->layout || !out->program || !stage)
-        return im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %d programs", n);
-    im_plan_stages(p, stage);
-    for (; out->n < n; out->n++) {
-        im_layout **l = &out->layout[out->n];
-        im_program **q = &out->program[out->n];
-        IM_TRY(im_layout_create(cli->ctx, p->model, p->mesh, out->n, p->zero, p->sequence_parallel, stage, l));
-        IM_TRY(im_program_build(cli->ctx, p, *l, &spec, NULL, 0, q));
-        IM_TRY(im_program_place(cli->ctx, q, 1));
-        IM_TRY(im_program_link(cli->ctx, *q));
-    }
-    return IM_OK;
-}
-
-static void free_ranks(ranks *r)
-{
-    for (int i = 0; i < r->n; i++) {
-        im_program_destroy(r->program[i]);
-        im_layout_destroy(r->layout[i]);
-    }
-}
-
-static im_status measure(im_cli *cli, const im_plan *p, rates *r)
-{
-    *r = (rates){.latency = 10e-6, .ctx = cli->ctx};
-    return im_cli_machine_rates(cli->ctx, p->precision, p->threads, &r->flops, &r->bytes);
-}
-
-static void print_json(const im_drawing *d, const rates *r, im_str *out)
+static void print_json(const im_drawing *d, const im_train_rates *r, im_str *out)
 {
     static const char *const kind[IM_DRAW_KIND_COUNT] = {"forward", "backward", "weight", "update", "communication"};
     im_str_printf(out, "{\"step_s\": %.9g, \"bubble\": %.6g, \"ranks\": %d, \"flops_per_s\": %.6g, \"bytes_per_s\": %.6g, \"spans\": [", d->end,
@@ -158,7 +90,7 @@ static void print_json(const im_drawing *d, const rates *r, im_str *out)
     im_str_append(out, "]}\n");
 }
 
-static im_status show(im_cli *cli, const draw_options *o, const im_plan *p, const im_drawing *d, const rates *r)
+static im_status show(im_cli *cli, const draw_options *o, const im_plan *p, const im_drawing *d, const im_train_rates *r)
 {
     im_str text = {0};
     char title[200];
@@ -191,11 +123,9 @@ static im_status draw(im_cli *cli, const draw_options *o, const im_train_options
 {
     char dir[4096];
     im_model *m;
-    ranks r = {0};
-    im_timeline time = {0};
     im_drawing d = {0};
     im_plan p;
-    rates rate;
+    im_train_rates rates = {.latency = 10e-6};
     im_status status;
     if (!t->model)
         return im_fail(cli->ctx, IM_ERR_ARG, "which plan? A run, a plan.yaml, or --model with a layout");
@@ -207,16 +137,10 @@ static im_status draw(im_cli *cli, const draw_options *o, const im_train_options
     int cores = im_machine_cores(), n = im_mesh_size(&p.mesh);
     p.threads = t->threads ? (int)t->threads : cores > n ? cores / n : 1;
     IM_TRY_GOTO(im_plan_validate(cli->ctx, &p), model);
-    IM_TRY_GOTO(build_ranks(cli, &p, &r), ranks);
-    IM_TRY_GOTO(measure(cli, &p, &rate), ranks);
-    IM_TRY_GOTO(im_simulate(cli->ctx, (const im_program *const *)r.program, r.n, price, &rate, &time), ranks);
-    IM_TRY_GOTO(im_drawing_of_timeline(cli->ctx, (const im_program *const *)r.program, &time, &d), timeline);
-    status = show(cli, o, &p, &d, &rate);
+    IM_TRY_GOTO(im_cli_machine_rates(cli->ctx, p.precision, p.threads, &rates.flops, &rates.bytes), model);
+    IM_TRY_GOTO(im_train_planned(cli->ctx, &p, &rates, &d), model);
+    status = show(cli, o, &p, &d, &rates);
     im_drawing_free(&d);
-timeline:
-    im_timeline_free(&time);
-ranks:
-    free_ranks(&r);
 model:
     im_model_close(m);
     return status;

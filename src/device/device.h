@@ -96,6 +96,8 @@ typedef struct im_work {
 #define IM_WORK_MAX_BUFFERS 20
 
 im_status im_queue_push(im_queue *q, const im_work *w) IM_MUST_CHECK;
+/* The tag of work that is pushed from now on with UINT32_MAX (communicators do): what the caller runs just now. One thread pushes on a queue. */
+void im_queue_tag(im_queue *q, uint32_t tag);
 /* Later work of q starts after e. Never blocks the caller, except on inline queues. */
 im_status im_queue_wait(im_queue *q, im_event e) IM_MUST_CHECK;
 im_event im_queue_last(const im_queue *q); /* event of the item pushed last */

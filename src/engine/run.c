@@ -89,6 +89,7 @@ im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const i
         IM_TRY(im_queue_wait(q, r->done[x->wait[w]]));
     if (s->verb == IM_UPDATE) /* a snapshot of these weights may still be on its way to the disk */
         IM_TRY(im_queue_wait(q, e->written[s->target]));
+    im_queue_tag(q, i);
     if (x->op->kind)
         IM_TRY(im_op_run(r->state[i], q, x->buf, e->scratch, now, i));
     else if (x->op->collective == IM_COLL_LOAD)
@@ -97,6 +98,7 @@ im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const i
         IM_TRY(im_engine_faulty_collective(e, x, s, q));
     else
         IM_TRY(im_engine_collective(e, x, s, q));
+    im_queue_tag(q, UINT32_MAX);
     r->done[i] = im_queue_last(q);
     return IM_OK;
 }
@@ -213,6 +215,11 @@ im_status im_engine_sampled(im_engine *e, size_t i, int32_t *ids, float *logprob
     if (row)
         IM_TRY(im_engine_copy_out(e, row, im_engine_value(e, i, IM_ROLE_CARRY, IM_CARRY_ROW, -1), n * 4));
     return IM_OK;
+}
+
+const im_program *im_engine_program(const im_engine *e, size_t i)
+{
+    return i < e->nrun ? e->run[i].program : NULL;
 }
 
 const char *im_engine_instruction(const im_engine *e, size_t program, uint32_t tag, im_str *buf)

@@ -91,10 +91,21 @@ void im_observe_trace_begin(im_observe_trace *t, int64_t step, size_t program);
 void im_observe_trace_end(im_observe_trace *t); /* closes the step's own span */
 /* arg is the trace: fits im_device_on_span. Any thread. */
 void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t tag, double t0, double t1);
-/* Text of a span beside its name; may be NULL. */
-typedef const char *(*im_observe_label_fn)(void *arg, size_t program, uint32_t tag, im_str *buf);
-/* Chrome's trace event format, spans of the newest `steps` steps. queue_name[queue] names the rows (nqueue of them). */
-im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name, size_t nqueue,
-                                 im_observe_label_fn label, void *label_arg) IM_MUST_CHECK;
+/* What else a span tells. */
+typedef struct im_observe_span_info {
+    const char *instruction; /* beside its name; NULL: nothing. Lives until the next call */
+    uint64_t flow;           /* the message that it sends or receives, the same at both ends; 0: none */
+    bool receives;
+} im_observe_span_info;
+typedef void (*im_observe_info_fn)(void *arg, size_t program, int64_t step, uint32_t tag, im_observe_span_info *out);
+/* Events of the newest `steps` steps in Chrome's trace format, each behind a comma; process `rank`, time as im_clock_now(). queue_name[queue] names the
+ * rows (nqueue of them; NULL: none of that number). */
+void im_observe_trace_part(im_observe_trace *t, int rank, int64_t steps, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
+                           void *arg, im_str *out);
+/* The parts of all ranks as one file, which Perfetto opens. */
+im_status im_observe_trace_join(im_context *ctx, const char *path, const char *const *part, size_t n) IM_MUST_CHECK;
+/* Spans of the newest whole step of a program, as they ended. */
+typedef void (*im_observe_each_fn)(void *arg, uint32_t tag, double t0, double t1);
+void im_observe_trace_each(im_observe_trace *t, size_t program, im_observe_each_fn fn, void *arg);
 
 #endif

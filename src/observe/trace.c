@@ -3,7 +3,6 @@
 #include "observe/observe.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,66 +76,87 @@ void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t
     pthread_mutex_unlock(&t->lock);
 }
 
-static void row_name(im_str *out, unsigned row, const char *name)
+static void row_name(im_str *out, int rank, unsigned row, const char *name)
 {
-    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": %u, \"args\": {\"name\": ", row);
+    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %u, \"args\": {\"name\": ", rank, row);
     im_str_json_string(out, name, strlen(name));
     im_str_append(out, "}}");
 }
 
-static void append_span(im_str *out, const im_span *s, double zero, im_observe_label_fn label, void *arg, im_str *text)
+/* The arrow of a message: from the beginning of its SEND to the end of its RECV. */
+static void append_flow(im_str *out, int rank, const im_span *s, const im_observe_span_info *info)
 {
-    const char *what = NULL;
-    if (label && s->tag != UINT32_MAX) {
-        text->len = 0;
-        what = label(arg, s->program, s->tag, text);
-    }
+    if (info->flow)
+        im_str_printf(
+            out, ",\n{\"ph\": \"%s\", \"cat\": \"message\", \"name\": \"message\", \"id\": %" PRIu64 ", \"pid\": %d, \"tid\": %u, \"ts\": %.3f%s}",
+            info->receives ? "f" : "s", info->flow, rank, s->queue, (info->receives ? s->t1 : s->t0) * 1e6 + (info->receives ? -0.001 : 0.001),
+            info->receives ? ", \"bp\": \"e\"" : "");
+}
+
+static void append_span(im_str *out, int rank, const im_span *s, im_observe_info_fn fn, void *arg)
+{
+    im_observe_span_info info = {0};
+    if (fn && s->tag != UINT32_MAX)
+        fn(arg, s->program, s->step, s->tag, &info);
     im_str_append(out, ",\n{\"ph\": \"X\", \"name\": ");
     im_str_json_string(out, s->name, strlen(s->name));
-    im_str_printf(out, ", \"pid\": 0, \"tid\": %u, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"step\": %" PRId64, s->queue, (s->t0 - zero) * 1e6,
+    im_str_printf(out, ", \"pid\": %d, \"tid\": %u, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"step\": %" PRId64, rank, s->queue, s->t0 * 1e6,
                   (s->t1 - s->t0) * 1e6, s->step);
-    if (what && *what) {
+    if (info.instruction && *info.instruction) {
         im_str_append(out, ", \"instruction\": ");
-        im_str_json_string(out, what, strlen(what));
+        im_str_json_string(out, info.instruction, strlen(info.instruction));
     }
     im_str_append(out, "}}");
+    append_flow(out, rank, s, &info);
 }
 
-/* A span is noted when it ends, so the first one noted need not be the first to begin. */
-static double earliest(const im_observe_trace *t, uint64_t first, int64_t steps)
+static uint64_t oldest(const im_observe_trace *t)
 {
-    double zero = HUGE_VAL;
-    for (uint64_t i = first; i < t->count; i++) {
-        const im_span *s = &t->ring[i % t->capacity];
-        if (s->step > t->step - steps && s->t0 < zero)
-            zero = s->t0;
-    }
-    return zero;
+    return t->count > t->capacity ? t->count - t->capacity : 0;
 }
 
-im_status im_observe_trace_write(im_context *ctx, im_observe_trace *t, const char *path, int64_t steps, const char *const *queue_name, size_t nqueue,
-                                 im_observe_label_fn label, void *label_arg)
+void im_observe_trace_part(im_observe_trace *t, int rank, int64_t steps, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
+                           void *arg, im_str *out)
 {
-    im_str out = {0}, text = {0};
-    im_str_append(&out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
-                        "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 0, \"args\": {\"name\": \"rank 0\"}}");
+    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d\"}}", rank, rank);
+    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": %d, \"args\": {\"sort_index\": %d}}", rank, rank);
     for (size_t q = 0; q < nqueue; q++)
-        row_name(&out, (unsigned)q, queue_name[q]);
-    row_name(&out, IM_STEP_ROW, "steps");
+        if (queue_name[q])
+            row_name(out, rank, (unsigned)q, queue_name[q]);
+    row_name(out, rank, IM_STEP_ROW, "steps");
     pthread_mutex_lock(&t->lock);
-    uint64_t first = t->count > t->capacity ? t->count - t->capacity : 0;
-    double zero = earliest(t, first, steps);
-    for (uint64_t i = first; i < t->count; i++) {
-        const im_span *s = &t->ring[i % t->capacity];
-        if (s->step <= t->step - steps)
-            continue;
-        append_span(&out, s, zero, label, label_arg, &text);
-    }
+    for (uint64_t i = oldest(t); i < t->count; i++)
+        if (t->ring[i % t->capacity].step > t->step - steps)
+            append_span(out, rank, &t->ring[i % t->capacity], info, arg);
     pthread_mutex_unlock(&t->lock);
+}
+
+im_status im_observe_trace_join(im_context *ctx, const char *path, const char *const *part, size_t n)
+{
+    im_str out = {0};
+    im_str_append(&out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = part[i];
+        if (!any && *text == ',') /* behind a comma, but for the first of all */
+            text++;
+        any |= *text != 0;
+        im_str_append(&out, text);
+    }
     im_str_append(&out, "\n]}\n");
     im_status status =
         out.failed ? im_fail(ctx, IM_ERR_NOMEM, "%s: no memory for the trace", path) : im_file_write_atomic(ctx, path, out.data, out.len);
     im_str_free(&out);
-    im_str_free(&text);
     return status;
+}
+
+void im_observe_trace_each(im_observe_trace *t, size_t program, im_observe_each_fn fn, void *arg)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint64_t i = oldest(t); i < t->count; i++) {
+        const im_span *s = &t->ring[i % t->capacity];
+        if (s->step == t->step && s->program == program && s->tag != UINT32_MAX)
+            fn(arg, s->tag, s->t0, s->t1);
+    }
+    pthread_mutex_unlock(&t->lock);
 }

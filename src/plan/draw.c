@@ -80,6 +80,12 @@ void im_drawing_add(im_drawing *d, const im_program *p, uint32_t op, double star
         d->failed = true;
 }
 
+void im_drawing_append(im_drawing *d, im_draw_span s)
+{
+    if (!add_span(d, s))
+        d->failed = true;
+}
+
 im_status im_drawing_of_timeline(im_context *ctx, const im_program *const *ranks, const im_timeline *t, im_drawing *out)
 {
     *out = (im_drawing){.ranks = t->n};

@@ -31,6 +31,7 @@ typedef struct im_drawing {
 
 /* Op i of rank r ran from start to end; neighbouring ops of one part become one span. To be called in the order of each rank's program, or of time. */
 void im_drawing_add(im_drawing *d, const im_program *p, uint32_t op, double start, double end);
+void im_drawing_append(im_drawing *d, im_draw_span s); /* as it is */
 im_status im_drawing_of_timeline(im_context *ctx, const im_program *const *ranks, const im_timeline *t, im_drawing *out) IM_MUST_CHECK;
 void im_drawing_free(im_drawing *d);
 /* Idle share of the ranks' compute from the step's beginning to the end of the last backward. */

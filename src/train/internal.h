@@ -102,6 +102,13 @@ im_status im_train_processes_join(im_train_run *r) IM_MUST_CHECK;  /* first of a
 im_status im_train_processes_start(im_train_run *r) IM_MUST_CHECK; /* after setup: device and world; all ranks planned the same run */
 void im_train_processes_end(im_train_run *r, im_status status);    /* tells the others of an error of this rank */
 
+/* ---- picture.c: what a run shows of its last steps */
+im_status im_train_spans_open(im_train_run *r) IM_MUST_CHECK;  /* each rank, when its engine is open */
+im_status im_train_spans_leave(im_train_run *r) IM_MUST_CHECK; /* each rank, after its last step: its part, in logs/ */
+im_status im_train_spans_join(im_train_run *r) IM_MUST_CHECK;  /* rank 0, when all ranks have ended well */
+/* ---- loop.c */
+im_status im_train_rank_rates(im_train_run *r, double *flops, double *bytes) IM_MUST_CHECK; /* of a rank of this machine, measured */
+
 /* ---- rings.c */
 im_status im_train_decorate(im_train_run *r) IM_MUST_CHECK;   /* r->world: with a ring, and with the fault that was asked for */
 im_status im_train_place_ring(im_train_run *r) IM_MUST_CHECK; /* after im_train_share_dir */

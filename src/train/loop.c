@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,36 @@ static double eta(const im_train_run *r)
         left = left < 0 ? by_time : fmin(left, by_time);
     }
     return left;
+}
+
+/* Bytes read and written a second by one thread that copies: enough for a picture, and done in some 50 ms. */
+static im_status copy_rate(im_context *ctx, double *out)
+{
+    enum { N = 32 << 20 };
+    void *a, *b;
+    IM_TRY(im_alloc(ctx, N, 1, &a));
+    im_status status = im_alloc(ctx, N, 1, &b);
+    double best = HUGE_VAL;
+    for (int i = 0; status == IM_OK && i < 4; i++) {
+        double t0 = im_clock_now();
+        memcpy(i % 2 ? a : b, i % 2 ? b : a, N);
+        double t = im_clock_now() - t0;
+        best = i && t < best ? t : best; /* the first one touches the pages */
+    }
+    free(a);
+    if (status == IM_OK) {
+        free(b);
+        *out = 2.0 * N / best;
+    }
+    return status;
+}
+
+im_status im_train_rank_rates(im_train_run *r, double *flops, double *bytes)
+{
+    im_rate_product p = {
+        .M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = (im_kernels)r->o.kernels, .threads = r->plan.threads};
+    IM_TRY(im_tensor_product_rate(r->ctx, &p, flops));
+    return copy_rate(r->ctx, bytes);
 }
 
 /* After the first step, so that it does not delay it: about 0.2 s. Without fast kernels a smaller product must do. */

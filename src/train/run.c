@@ -9,22 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const queue_names[] = {"compute", "copy", "io"};
-
-static const char *label(void *arg, size_t program, uint32_t tag, im_str *buf)
-{
-    return im_engine_instruction(arg, program, tag, buf);
-}
-
-static im_status write_trace(im_train_run *r)
-{
-    char path[IM_TRAIN_PATH];
-    IM_TRY(im_device_sync(r->device)); /* a span still running would be lost */
-    if (snprintf(path, sizeof path, "%s/trace.json", r->o.out) >= (int)sizeof path)
-        return im_fail(r->ctx, IM_ERR_ARG, "%s: the path is too long", r->o.out);
-    return im_observe_trace_write(r->ctx, r->trace, path, IM_TRAIN_TRACE_STEPS, queue_names, IM_COUNT_OF(queue_names), label, r->engine);
-}
-
 static void sum_up(im_train_run *r)
 {
     char checkpoint[IM_TRAIN_PATH + 64];
@@ -80,11 +64,7 @@ static im_status prepare(im_train_run *r)
     r->first_step = r->meta.step;
     r->saved_step = r->from[0] ? r->meta.step : -1;
     r->elapsed_before = r->meta.elapsed_s;
-    if (r->o.trace && !r->rank) {
-        IM_TRY(im_observe_trace_create(r->ctx, (size_t)1 << 17, &r->trace));
-        im_device_on_span(r->device, im_observe_trace_span, r->trace);
-    }
-    return IM_OK;
+    return im_train_spans_open(r);
 }
 
 static im_status train(im_train_run *r)
@@ -93,8 +73,9 @@ static im_status train(im_train_run *r)
     im_status status = im_train_loop(r);
     if (!r->diverged && (status == IM_OK || status == IM_ERR_STOPPED || r->save_status != IM_OK)) {
         sum_up(r);
-        if (r->trace && write_trace(r) != IM_OK && status == IM_OK)
-            status = im_error_code(r->ctx);
+        im_status left = im_train_spans_leave(r);
+        if (status == IM_OK)
+            status = left;
     }
     return status;
 }
@@ -127,6 +108,11 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         im_train_processes_end(r, status);
     }
     status = im_train_team_end(r, status);
+    if (!r->o.dry_run && (status == IM_OK || (status == IM_ERR_STOPPED && r->summary.steps))) {
+        im_status joined = im_train_spans_join(r);
+        if (status == IM_OK)
+            status = joined;
+    }
     im_train_teardown(r);
     im_train_watchdog_stop(r);
     free(r);

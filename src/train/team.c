@@ -84,7 +84,12 @@ static im_status run_member(im_train_run *r)
     r->saved_step = r->from[0] ? r->meta.step : -1;
     r->elapsed_before = r->meta.elapsed_s;
     r->loop_began = im_clock_now();
-    return im_train_loop(r);
+    IM_TRY(im_train_spans_open(r));
+    im_status status = im_train_loop(r);
+    if (status != IM_OK && status != IM_ERR_STOPPED)
+        return status;
+    im_status left = im_train_spans_leave(r);
+    return status == IM_OK ? left : status;
 }
 
 static void *member_thread(void *arg)
@@ -102,6 +107,7 @@ static void *member_thread(void *arg)
         im_train_tell_end(r, m->status);
     }
     im_train_close_rank(r);
+    im_observe_trace_destroy(r->trace);
     return NULL;
 }
 

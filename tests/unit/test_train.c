@@ -253,40 +253,54 @@ static void texts(void **state)
     im_str_free(&line);
 }
 
-static const char *label(void *arg, size_t program, uint32_t tag, im_str *buf)
+static void info(void *arg, size_t program, int64_t step, uint32_t tag, im_observe_span_info *out)
 {
-    (void)arg;
-    im_str_printf(buf, "program %zu \"op\" %u", program, tag);
-    return im_str_text(buf);
+    (void)program;
+    *out = (im_observe_span_info){.instruction = "an \"op\"", .flow = (uint64_t)step * 100 + tag, .receives = *(bool *)arg};
 }
 
+/* Two ranks; each message has one beginning and one end of one number. */
 static void trace_is_json(void **state)
 {
     (void)state;
     static const char *const queues[] = {"compute"};
     im_observe_trace *t;
-    ok(im_observe_trace_create(ctx, 16, &t));
-    for (int64_t step = 1; step <= 20; step++) {
-        im_observe_trace_begin(t, step, 0);
-        double now = im_clock_now();
-        im_observe_trace_span(t, 0, "matmul", 3, now, now + 1e-6);
-        im_observe_trace_end(t);
+    im_str part[2] = {{0}, {0}};
+    for (int rank = 0; rank < 2; rank++) {
+        bool receives = rank;
+        ok(im_observe_trace_create(ctx, 16, &t));
+        for (int64_t step = 1; step <= 20; step++) {
+            im_observe_trace_begin(t, step, 0);
+            double now = im_clock_now();
+            im_observe_trace_span(t, 0, "matmul", 3, now, now + 1e-6);
+            im_observe_trace_end(t);
+        }
+        im_observe_trace_part(t, rank, 3, queues, 1, info, &receives, &part[rank]);
+        im_observe_trace_destroy(t);
     }
-    ok(im_observe_trace_write(ctx, t, at("trace.json"), 3, queues, 1, label, NULL));
-    im_observe_trace_destroy(t);
+    const char *parts[] = {"", im_str_text(&part[0]), im_str_text(&part[1])};
+    ok(im_observe_trace_join(ctx, at("trace.json"), parts, 3));
+    im_str_free(&part[0]);
+    im_str_free(&part[1]);
     im_json *doc;
     ok(im_json_load(ctx, at("trace.json"), 1 << 20, &doc));
     const im_json_value *events = im_json_get(im_json_root(doc), "traceEvents");
     int spans = 0;
+    int64_t starts = 0, ends = 0;
     for (size_t i = 0; i < im_json_length(events); i++) {
         const im_json_value *e = im_json_at(events, i);
-        if (strcmp(im_json_string(im_json_get(e, "ph"), ""), "X"))
+        const char *ph = im_json_string(im_json_get(e, "ph"), "");
+        starts += strcmp(ph, "s") ? 0 : im_json_int(im_json_get(e, "id"), 0);
+        ends += strcmp(ph, "f") ? 0 : im_json_int(im_json_get(e, "id"), 0);
+        if (strcmp(ph, "X"))
             continue;
         spans++;
         assert_true(im_json_real(im_json_get(e, "ts"), -1) >= 0);
         assert_true(im_json_int(im_json_get(im_json_get(e, "args"), "step"), 0) > 17);
     }
-    assert_int_equal(spans, 6);
+    assert_int_equal(spans, 12);
+    assert_int_equal(starts, 1803 + 1903 + 2003);
+    assert_int_equal(ends, starts);
     im_json_free(doc);
 }
 

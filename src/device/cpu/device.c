@@ -33,6 +33,7 @@ struct im_queue {
     uint64_t wake_at; /* the least value that somebody sleeps for; UINT64_MAX: nobody; guarded */
     pthread_t thread;
     im_item *ring;              /* threaded: IM_RING items */
+    uint32_t tag;               /* of work without one */
     uint64_t pushed, completed; /* guarded by the device's lock */
     im_status status;           /* first error; guarded */
     uint64_t failed_at;         /* value of the item that failed */
@@ -314,7 +315,14 @@ im_status im_queue_push(im_queue *q, const im_work *w)
     if (w->nbuf)
         memcpy(it.buf, w->buf, sizeof it.buf[0] * (size_t)w->nbuf);
     it.work.buf = it.buf;
+    if (it.work.tag == UINT32_MAX)
+        it.work.tag = q->tag;
     return push_item(q, &it);
+}
+
+void im_queue_tag(im_queue *q, uint32_t tag)
+{
+    q->tag = tag;
 }
 
 im_status im_queue_wait(im_queue *q, im_event e)

@@ -44,7 +44,7 @@ im_status im_cli_options(im_cli *cli, int argc, char **argv, void *into, bool *g
 /* The end of every run function: tells the context's error, if there is one, and returns the exit code. */
 int im_cli_exit(im_cli *cli, im_status status);
 
-/* SIGINT and SIGTERM: the first is remembered, the second ends the program at once (128 + signal). */
+/* SIGINT and SIGTERM: the first is remembered, the second ends the program at once (128 + signal). SIGUSR1 is only remembered. */
 void im_cli_catch_signals(void);
 int im_cli_signal(void); /* 0, or the signal that came */
 
@@ -63,7 +63,7 @@ void im_cli_completion(const im_cli_command *const *commands, size_t n, im_str *
 void im_cli_version(im_str *out);
 
 /* ---- commands ------------------------------------------------------------------- */
-extern const im_cli_command im_cli_data_command, im_cli_model_command, im_cli_verify_command;
+extern const im_cli_command im_cli_data_command, im_cli_tokenizer_command, im_cli_model_command, im_cli_verify_command;
 extern const im_cli_command im_cli_ranks_command, im_cli_plan_command;
 extern const im_cli_command im_cli_train_command, im_cli_eval_command, im_cli_generate_command, im_cli_checkpoint_command, im_cli_bench_command,
     im_cli_bench_comm_command;

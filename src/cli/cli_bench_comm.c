@@ -156,7 +156,7 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     im_comm_mpi_world *mpi = NULL;
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, NULL);
     if (status == IM_OK && o.backend == 0)
-        status = im_cli_join_job(cli, &mpi);
+        status = im_cli_join_job(cli, 0, &mpi);
     if (mpi)
         o.ranks = im_comm_mpi_where(mpi).size;
     if (status == IM_OK && o.backend == 1 && o.ranks != 1)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static const double START = 300; /* seconds */
+
 static bool has(const char *name)
 {
     const char *value = getenv(name);
@@ -15,6 +17,36 @@ static bool has(const char *name)
 static const char *value_of(const char *name, const char *otherwise)
 {
     return has(name) ? getenv(name) : otherwise;
+}
+
+/* Of the first variable that is there; 0 without any. */
+static int number_of(const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (has(names[i]))
+            return atoi(getenv(names[i]));
+    return 0;
+}
+
+/* Among the processes of the job, and among those of this machine, as the launcher says it before MPI does. */
+static int job_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
+    return number_of(names, IM_COUNT_OF(names));
+}
+
+static int job_local_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    return number_of(names, IM_COUNT_OF(names));
+}
+
+/* What goes wrong alike on all ranks is told once. */
+static im_status told_by_one(im_cli *cli, bool one, im_status status)
+{
+    if (!one)
+        im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
+    return status;
 }
 
 /* torchrun starts processes that meet over TCP; here MPI's launcher does both. */
@@ -39,7 +71,7 @@ static im_status refuse_plain_srun(im_cli *cli)
 }
 
 /* imece_NAME.so: beside the program (a build), where it is installed from there, as configured. */
-static const char *find_plugin(im_cli *cli, const char *name)
+const char *im_cli_plugin(im_cli *cli, const char *flavour)
 {
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -47,31 +79,38 @@ static const char *find_plugin(im_cli *cli, const char *name)
     char *slash = strrchr(exe, '/');
     static const char *const beside[] = {"", "../" IM_LIBDIR "/imece/"};
     for (size_t i = 0; slash && i < IM_COUNT_OF(beside); i++) {
-        char *path = im_arena_printf(cli->arena, "%.*s/%simece_%s.so", (int)(slash - exe), exe, beside[i], name);
+        char *path = im_arena_printf(cli->arena, "%.*s/%simece_%s.so", (int)(slash - exe), exe, beside[i], flavour);
         if (path && im_path_exists(path))
             return path;
     }
-    return im_arena_printf(cli->arena, "%s/imece_%s.so", IM_PLUGIN_DIR, name);
+    char *installed = im_arena_printf(cli->arena, "%s/imece_%s.so", IM_PLUGIN_DIR, flavour);
+    return installed && im_path_exists(installed) ? installed : NULL;
 }
 
-im_status im_cli_join_job(im_cli *cli, im_comm_mpi_world **out)
+im_status im_cli_join_job(im_cli *cli, double seconds, im_comm_mpi_world **out)
 {
     const char *name = im_comm_mpi_launcher(getenv);
+    *out = NULL;
     if (!name && (has("TORCHELASTIC_RUN_ID") || (has("WORLD_SIZE") && has("RANK") && has("MASTER_ADDR"))))
-        return refuse_torchrun(cli);
+        return told_by_one(cli, job_rank() == 0, refuse_torchrun(cli));
     if (!name && has("SLURM_STEP_NUM_TASKS") && atoi(getenv("SLURM_STEP_NUM_TASKS")) > 1)
-        return refuse_plain_srun(cli);
-    if (!name) {
-        *out = NULL;
+        return told_by_one(cli, job_rank() == 0, refuse_plain_srun(cli));
+    if (!name)
         return IM_OK;
-    }
-    const char *plugin = find_plugin(cli, name);
-    if (!plugin || !im_path_exists(plugin))
-        return im_fail(cli->ctx, IM_ERR_NOT_FOUND,
-                       "%s started this process, but imece was built without it: %s is not there (Debian: lib%s-dev, then build again)",
-                       strcmp(name, "mpich") == 0 ? "MPICH" : "Open MPI", plugin ? plugin : name, name);
-    im_comm_mpi_config config = {.plugin = plugin};
-    IM_TRY(im_comm_mpi_world_create(cli->ctx, &config, out));
+    im_context_set_rank(cli->ctx, job_rank());
+    const char *plugin = im_cli_plugin(cli, name);
+    if (!plugin) /* perhaps on one machine only */
+        return told_by_one(cli, job_local_rank() == 0,
+                           im_fail(cli->ctx, IM_ERR_NOT_FOUND,
+                                   "%s started this process, but imece was built without it: there is no imece_%s.so (Debian: lib%s-dev, then build "
+                                   "again)",
+                                   strcmp(name, "mpich") == 0 ? "MPICH" : "Open MPI", name, name));
+    /* rank 0 gives up first, and the launcher ends the others; when it is rank 0 that is not there, they tell it */
+    im_comm_mpi_config config = {.plugin = plugin, .start = (seconds > 0 ? seconds : START) + (job_rank() ? 3 : 0)};
+    im_status status = im_comm_mpi_world_create(cli->ctx, &config, out);
+    bool alike = status == IM_ERR_ARG || status == IM_ERR_UNSUPPORTED; /* other builds, no threads: all ranks have compared them */
+    if (status != IM_OK)
+        return told_by_one(cli, !alike || job_rank() == 0, status);
     im_context_set_rank(cli->ctx, im_comm_mpi_where(*out).rank);
     return IM_OK;
 }

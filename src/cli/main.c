@@ -14,6 +14,7 @@ static const im_cli_command *const commands[] = {
     &im_cli_eval_command,
     &im_cli_generate_command,
     &im_cli_data_command,
+    &im_cli_tokenizer_command,
     &im_cli_model_command,
     &im_cli_checkpoint_command,
     &im_cli_ranks_command,

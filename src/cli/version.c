@@ -30,7 +30,8 @@ void im_cli_version(im_str *out)
                        "communicators:    self, threads, mpi\n");
     im_str_printf(out, "this machine:     %d usable cores, %s of memory\n", im_machine_cores(),
                   im_format_bytes(memory, sizeof memory, (double)im_machine_memory()));
-    im_str_printf(out, "compiler:         %s\n"
-                       "build:            %s\n",
+    im_str_printf(out,
+                  "compiler:         %s\n"
+                  "build:            %s\n",
                   COMPILER, im_build_id());
 }

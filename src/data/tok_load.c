@@ -258,9 +258,26 @@ static im_status read_config(im_context *ctx, im_tok *t)
 
 /* ---- open ------------------------------------------------------------------------------------------------------- */
 
+/* The types of a component and of those in it. */
+static void name_parts(const im_json_value *v, im_str *out)
+{
+    static const char *const list[] = {"normalizers", "pretokenizers", "decoders"};
+    const char *type = im_tok_type(v);
+    if (strcmp(type, "Sequence")) {
+        im_str_printf(out, "%s%s", out->len ? ", " : "", *type ? type : "none");
+        return;
+    }
+    for (size_t i = 0; i < IM_COUNT_OF(list); i++)
+        for (size_t k = 0; k < im_json_length(im_json_get(v, list[i])); k++)
+            name_parts(im_json_at(im_json_get(v, list[i]), k), out);
+}
+
 static im_status load_all(im_tok_loader *l)
 {
     const im_json_value *root = im_json_root(l->doc);
+    static const char *const part[] = {"normalizer", "pre_tokenizer", "decoder"};
+    for (size_t i = 0; i < IM_COUNT_OF(part); i++)
+        name_parts(im_json_get(root, part[i]), &l->t->part[i]);
     IM_TRY(im_tok_load_model(l, im_json_get(root, "model")));
     IM_TRY(load_added(l, im_json_get(root, "added_tokens")));
     IM_TRY(im_tok_load_normalizer(l, im_json_get(root, "normalizer"), 0));
@@ -355,6 +372,8 @@ void im_tok_close(im_tok *t)
     free(t->before);
     free(t->after);
     free(t->special);
+    for (size_t i = 0; i < IM_COUNT_OF(t->part); i++)
+        im_str_free(&t->part[i]);
     im_arena_destroy(t->arena);
     free(t);
 }
@@ -419,4 +438,22 @@ const char *im_tok_token(const im_tok *t, int32_t id, size_t *len)
 bool im_tok_is_special(const im_tok *t, int32_t id)
 {
     return id >= 0 && id < t->size && t->special[id];
+}
+
+bool im_tok_set_eod(im_tok *t, const char *token)
+{
+    int32_t id = im_tok_find(t, token);
+    if (id >= 0)
+        t->eod = id;
+    return id >= 0;
+}
+
+void im_tok_tell(const im_tok *t, im_tok_about *out)
+{
+    *out = (im_tok_about){.tokens = t->model.vocab.count, .merges = (int64_t)t->model.merges.n, .added = (int64_t)t->nadded, .bytes = t->keeps};
+    out->normalizer = im_str_text(&t->part[0]);
+    out->pre_tokenizer = im_str_text(&t->part[1]);
+    out->decoder = im_str_text(&t->part[2]);
+    for (size_t i = 0; i < t->nadded; i++)
+        out->special += t->added[i].special;
 }

@@ -283,6 +283,7 @@ struct im_tok {
     im_tok_table names;   /* added tokens by their texts */
     im_tok_trie *trie[2]; /* found in the text; in the normalized text */
     im_tok_steps normal, words;
+    im_str part[3];          /* names of the parts of normalizer, pre_tokenizer and decoder */
     bool bytes;              /* words are bytes when they reach the model: the last step maps them, and is not run */
     bool keeps;              /* bytes that are no UTF-8 can be kept */
     bool streams;            /* a text can be cut, in principle */

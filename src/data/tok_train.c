@@ -17,16 +17,38 @@ struct im_tok_trainer {
     size_t nspecial, special_cap;
 };
 
+/* A word that counts once the text is known to be cut behind it. */
+typedef struct pending {
+    size_t at, n; /* in text */
+} pending;
+
 struct im_tok_counter {
     im_tok_counts counts;
     im_tok_walk *walk;
     im_str raw;
+    bool certain; /* the text ends in this run: words count at once */
+    pending *word;
+    size_t nword, word_cap, settled; /* settled: words in front of the last cut */
+    im_str text;
 };
 
 /* ---- create --------------------------------------------------------------------------------------------- */
 
+static im_status need_utf8(im_context *ctx, const char *what, const char *s)
+{
+    im_tok_made none = {0};
+    im_tok_text text;
+    size_t n = strlen(s);
+    im_status status = im_tok_scrub(ctx, &none, s, n, false, &text);
+    if (status == IM_OK && text.s != s)
+        status = im_fail(ctx, IM_ERR_ARG, "%s \"%.80s\" is not UTF-8", what, text.s);
+    im_tok_made_free(&none);
+    return status;
+}
+
 static im_status add_special(im_tok_trainer *t, const char *token)
 {
+    IM_TRY(need_utf8(t->ctx, "special token", token));
     if (!*token || strlen(token) > IM_TOK_ADDED_BYTES)
         return im_fail(t->ctx, IM_ERR_ARG, "special token \"%.80s\": from 1 to %d bytes", token, IM_TOK_ADDED_BYTES);
     for (size_t i = 0; i < t->nspecial; i++)
@@ -71,8 +93,9 @@ free_doc:
 static im_status make_steps(im_tok_trainer *t)
 {
     im_str json = {0};
-    im_str_printf(&json, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"x\": 0}, \"merges\": []}, \"normalizer\": %s, \"pre_tokenizer\": %s, \"decoder\": %s}",
-                  im_str_text(&t->shell.normalizer), im_str_text(&t->shell.pre_tokenizer), im_str_text(&t->shell.decoder));
+    im_str_printf(
+        &json, "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"x\": 0}, \"merges\": []}, \"normalizer\": %s, \"pre_tokenizer\": %s, \"decoder\": %s}",
+        im_str_text(&t->shell.normalizer), im_str_text(&t->shell.pre_tokenizer), im_str_text(&t->shell.decoder));
     im_status status = json.failed ? im_fail(t->ctx, IM_ERR_NOMEM, "no memory for a tokenizer")
                                    : im_tok_parse(t->ctx, t->cfg.like ? t->cfg.like : "the style", json.data, json.len, &t->steps);
     im_str_free(&json);
@@ -85,7 +108,7 @@ static im_status check_config(im_context *ctx, const im_tok_train_config *c)
         return im_fail(ctx, IM_ERR_ARG, "vocab-size %lld: from 1 to %d", (long long)c->vocab_size, MOST_TOKENS);
     if (c->min_frequency < 0 || c->limit_alphabet < 0 || c->max_token_length < 0)
         return im_fail(ctx, IM_ERR_ARG, "min-frequency, limit-alphabet and max-token-length are 0 or more");
-    return IM_OK;
+    return c->alphabet ? need_utf8(ctx, "alphabet", c->alphabet) : IM_OK;
 }
 
 im_status im_tok_trainer_create(im_context *ctx, const im_tok_train_config *cfg, im_tok_trainer **out)
@@ -124,13 +147,30 @@ void im_tok_trainer_destroy(im_tok_trainer *t)
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
+static im_status hold(im_tok_counter *c, const char *s, size_t n)
+{
+    if (c->certain)
+        return im_tok_counts_add(&c->counts, s, n, 1);
+    if (c->nword == c->word_cap) {
+        size_t cap = c->word_cap ? 2 * c->word_cap : 1024;
+        pending *more = realloc(c->word, cap * sizeof *more);
+        if (!more)
+            return im_fail(c->counts.ctx, IM_ERR_NOMEM, "no memory for %zu words", cap);
+        c->word = more;
+        c->word_cap = cap;
+    }
+    c->word[c->nword++] = (pending){c->text.len, n};
+    im_str_append_n(&c->text, s, n);
+    return c->text.failed ? im_fail(c->counts.ctx, IM_ERR_NOMEM, "no memory for %zu bytes of words", n) : IM_OK;
+}
+
 /* Words that are bytes are counted with their own bytes. */
 static im_status count_word(void *arg, const im_tok_text *t, size_t from, size_t to, bool goes_on)
 {
     im_tok_counter *c = arg;
     (void)goes_on;
     if (!im_tok_has_mark(t, from, to))
-        return im_tok_counts_add(&c->counts, t->s + from, to - from, 1);
+        return hold(c, t->s + from, to - from);
     c->raw.len = 0;
     for (size_t i = im_tok_first_mark(t, from); i < t->nmark && t->mark[i].at < to; i++) {
         im_str_append_n(&c->raw, t->s + from, t->mark[i].at - from);
@@ -140,7 +180,15 @@ static im_status count_word(void *arg, const im_tok_text *t, size_t from, size_t
     im_str_append_n(&c->raw, t->s + from, to - from);
     if (c->raw.failed)
         return im_fail(c->counts.ctx, IM_ERR_NOMEM, "no memory for a word of %zu bytes", to - from);
-    return im_tok_counts_add(&c->counts, c->raw.data, c->raw.len, 1);
+    return hold(c, c->raw.data, c->raw.len);
+}
+
+/* im_tok_sink.cut: only the number of words is noted; they are counted after the run, whose errors it can tell. */
+static void note_cut(void *arg, size_t at)
+{
+    im_tok_counter *c = arg;
+    (void)at;
+    c->settled = c->nword;
 }
 
 im_status im_tok_counter_create(im_context *ctx, const im_tok_trainer *t, im_tok_counter **out)
@@ -148,7 +196,7 @@ im_status im_tok_counter_create(im_context *ctx, const im_tok_trainer *t, im_tok
     im_status status = IM_OK;
     im_tok_counter *c;
     IM_TRY(im_alloc(ctx, 1, sizeof *c, (void **)&c));
-    im_tok_sink sink = {.arg = c, .word = count_word};
+    im_tok_sink sink = {.arg = c, .word = count_word, .cut = note_cut};
     IM_TRY_GOTO(im_tok_counts_create(ctx, &c->counts), destroy);
     IM_TRY_GOTO(im_tok_walk_create(ctx, t->steps, &sink, false, !t->steps->bytes, &c->walk), destroy);
     *out = c;
@@ -165,18 +213,20 @@ void im_tok_counter_destroy(im_tok_counter *c)
     im_tok_walk_free(c->walk);
     im_tok_counts_free(&c->counts);
     im_str_free(&c->raw);
+    im_str_free(&c->text);
+    free(c->word);
     free(c);
 }
 
-const im_tok_counts *im_tok_counter_counts(const im_tok_counter *c)
-{
-    return &c->counts;
-}
-
-/* A part is walked twice: to find its last cut, and, up to there, to count. */
 im_status im_tok_counter_add(im_tok_counter *c, const void *bytes, size_t n, bool last, size_t *used)
 {
-    return im_tok_walk_run(c->walk, bytes, n, last, used);
+    c->certain = last;
+    c->nword = c->settled = 0;
+    c->text.len = 0;
+    IM_TRY(im_tok_walk_run(c->walk, bytes, n, last, used));
+    for (size_t i = 0; i < c->settled; i++)
+        IM_TRY(im_tok_counts_add(&c->counts, c->text.data + c->word[i].at, c->word[i].n, 1));
+    return IM_OK;
 }
 
 /* ---- the alphabet ----------------------------------------------------------------------------------------------- */
@@ -221,6 +271,7 @@ static void count_letters(const im_tok_trainer *t, const im_tok_counts *words, u
         count[im_tok_byte_char((unsigned char)b)] = UINT64_MAX;
     for (const char *s = t->cfg.alphabet; s && *s; s += k)
         count[im_tok_char(s, &k)] = UINT64_MAX;
+    count[0] = 0; /* no name in a JSON file can have it */
 }
 
 static im_status add_token(im_tok_trainer *t, im_tok_table *v, const char *s, size_t n)
@@ -252,8 +303,9 @@ static im_status begin_vocab(im_tok_trainer *t, const uint64_t *count, im_tok_ta
         qsort(list, n, sizeof *list, by_count);
         qsort(list + drop, n - drop, sizeof *list, by_code);
     }
-    IM_TRY_GOTO(im_tok_table_create(t->ctx, v, (int64_t)(t->nspecial + 256 + n) + t->cfg.vocab_size, t->nspecial + 256 + n + (size_t)t->cfg.vocab_size),
-                free_list);
+    IM_TRY_GOTO(
+        im_tok_table_create(t->ctx, v, (int64_t)(t->nspecial + 256 + n) + t->cfg.vocab_size, t->nspecial + 256 + n + (size_t)t->cfg.vocab_size),
+        free_list);
     for (size_t i = 0; i < t->nspecial; i++)
         IM_TRY_GOTO(add_token(t, v, t->special[i], strlen(t->special[i])), free_list);
     for (int b = 0; b < 256 && t->shell.byte_fallback; b++) {
@@ -374,8 +426,8 @@ free_all:
     return status;
 }
 
-im_status im_tok_trainer_run(im_tok_trainer *t, im_tok_counter *const *counter, size_t ncounter, im_tok_train_progress progress, void *arg, im_str *json,
-                             im_tok_train_result *result)
+im_status im_tok_trainer_run(im_tok_trainer *t, im_tok_counter *const *counter, size_t ncounter, im_tok_train_progress progress, void *arg,
+                             im_str *json, im_tok_train_result *result)
 {
     im_tok_counts all = {0};
     const im_tok_counts *words = &all;

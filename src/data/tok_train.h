@@ -14,9 +14,9 @@ typedef enum im_tok_style { IM_TOK_STYLE_GPT2, IM_TOK_STYLE_LLAMA3, IM_TOK_STYLE
 
 typedef struct im_tok_train_config {
     im_tok_style style;
-    const char *like;     /* a tokenizer.json or its directory: its components and special tokens (instead of a style); NULL: none */
-    bool prefix_space;    /* a space in front of a text that has none; of styles */
-    int64_t vocab_size;   /* tokens in all, special ones too */
+    const char *like;   /* a tokenizer.json or its directory: its components and special tokens (instead of a style); NULL: none */
+    bool prefix_space;  /* a space in front of a text that has none; of styles */
+    int64_t vocab_size; /* tokens in all, special ones too */
     int64_t min_frequency;
     int64_t limit_alphabet;   /* most characters of the alphabet; 0: all */
     int64_t max_token_length; /* characters; 0: any */
@@ -47,7 +47,7 @@ typedef struct im_tok_train_result {
 /* May be NULL; told now and then; true: stop, IM_ERR_ABORTED. */
 typedef bool (*im_tok_train_progress)(void *arg, int64_t tokens, int64_t of);
 /* json: the tokenizer.json, which im_tok_parse takes. */
-im_status im_tok_trainer_run(im_tok_trainer *t, im_tok_counter *const *counter, size_t ncounter, im_tok_train_progress progress, void *arg, im_str *json,
-                             im_tok_train_result *result) IM_MUST_CHECK;
+im_status im_tok_trainer_run(im_tok_trainer *t, im_tok_counter *const *counter, size_t ncounter, im_tok_train_progress progress, void *arg,
+                             im_str *json, im_tok_train_result *result) IM_MUST_CHECK;
 
 #endif

@@ -23,7 +23,6 @@ im_status im_tok_counts_create(im_context *ctx, im_tok_counts *c) IM_MUST_CHECK;
 void im_tok_counts_free(im_tok_counts *c);
 /* The text is copied. */
 im_status im_tok_counts_add(im_tok_counts *c, const char *s, size_t n, uint64_t count) IM_MUST_CHECK;
-const im_tok_counts *im_tok_counter_counts(const im_tok_counter *c);
 
 /* ---- merging -------------------------------------------------------------------------------------------- */
 
@@ -34,7 +33,7 @@ typedef struct im_tok_learned {
 /* Words as symbols, one behind the other: *symbol ends each word with -1. */
 typedef struct im_tok_lesson {
     int32_t *symbol;
-    uint32_t *word; /* of each symbol */
+    uint32_t *word;  /* of each symbol */
     uint64_t *count; /* of each word */
     size_t nsymbol, nword;
     im_tok_table *vocab; /* has room for vocab_size tokens */

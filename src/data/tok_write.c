@@ -9,8 +9,8 @@
 
 static void byte_level(im_str *out, bool prefix_space, bool trim, bool regex)
 {
-    im_str_printf(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": %s, \"use_regex\": %s}", prefix_space ? "true" : "false",
-                  trim ? "true" : "false", regex ? "true" : "false");
+    im_str_printf(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": %s, \"use_regex\": %s}",
+                  prefix_space ? "true" : "false", trim ? "true" : "false", regex ? "true" : "false");
 }
 
 /* A pattern, then bytes. */

@@ -37,6 +37,16 @@ int32_t im_tok_find(const im_tok *t, const char *token); /* the id of a token as
 const char *im_tok_token(const im_tok *t, int32_t id, size_t *len);
 bool im_tok_is_special(const im_tok *t, int32_t id);
 
+bool im_tok_set_eod(im_tok *t, const char *token); /* before t is shared; false: no such token */
+
+/* What it is made of, for people. */
+typedef struct im_tok_about {
+    int64_t tokens, merges, added, special;
+    const char *normalizer, *pre_tokenizer, *decoder; /* the names of their parts: "Digits, ByteLevel" */
+    bool bytes;                                       /* bytes that are no UTF-8 are kept */
+} im_tok_about;
+void im_tok_tell(const im_tok *t, im_tok_about *out);
+
 /* ---- text to ids ----------------------------------------------------------------------------------- */
 
 typedef struct im_tok_ids {
@@ -60,6 +70,10 @@ im_status im_tok_encode(im_tok_coder *c, const void *bytes, size_t n, im_tok_ids
  * call begins another text. After an error: im_tok_coder_reset. */
 im_status im_tok_encode_part(im_tok_coder *c, const void *bytes, size_t n, bool last, im_tok_ids *out, size_t *used) IM_MUST_CHECK;
 void im_tok_coder_reset(im_tok_coder *c); /* the next call begins a text */
+
+/* work(arg, thread, i) for each i of [0, n), by several threads at once and in any order; each thread has its own number, from 0. The first
+ * error ends it. */
+im_status im_tok_each(im_context *ctx, int threads, size_t n, im_status (*work)(void *arg, int thread, size_t i), void *arg) IM_MUST_CHECK;
 
 /* ---- ids to bytes ------------------------------------------------------------------------------------ */
 

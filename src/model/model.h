@@ -110,6 +110,8 @@ im_status im_model_need_runnable(im_context *ctx, const im_model *m) IM_MUST_CHE
 int64_t im_model_param_count(const im_model *m); /* elements, tied once */
 int64_t im_param_count(const im_param *p);
 int32_t im_model_find_param(const im_model *m, const char *name); /* -1: none */
+/* The same for models of one family with the same parameters and heads: what a plan depends on. The same in every version. */
+uint64_t im_model_identity(const im_model *m);
 /* Model FLOPs of one token, forward and backward (6N + attention), as docs/metrics.md: N the matmul weights, head included. */
 double im_model_flops_per_token(const im_model *m, int64_t seq_len);
 /* config.json for a checkpoint: what was read, with dtype set; opens in Transformers 4 and 5. */

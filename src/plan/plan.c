@@ -173,4 +173,6 @@ void im_plan_to_yaml(const im_plan *p, im_str *out)
                   p->mesh.tp, p->mesh.cp, p->mesh.dp, p->mesh.pp, p->zero, im_schedule_of(p->schedule)->name, im_plan_chunks(p),
                   p->sequence_parallel ? "true" : "false", recompute[p->recompute]);
     im_str_printf(out, "  micro_batches: %d\n  threads: %d\n", im_plan_micro_batches(p, 0), p->threads);
+    im_str_printf(out, "model:\n  family: %s\n  parameters: %lld\n  identity: \"%016llx\"\n", p->model->family,
+                  (long long)im_model_param_count(p->model), (unsigned long long)im_model_identity(p->model));
 }

@@ -39,6 +39,11 @@ typedef struct im_plan {
 void im_plan_defaults(im_plan *p, const im_model *m);
 /* Cross-field rules, each a named function; the message names the option and the nearest values that work. */
 im_status im_plan_validate(im_context *ctx, const im_plan *p) IM_MUST_CHECK;
+/* Meshes of exactly `ranks` ranks that the rules allow with the rest of the plan, the most like its own first; at most `most`. Returns how many.
+ * global_batch 0: one micro-batch of each dp rank. */
+int im_plan_nearest(const im_plan *p, int ranks, im_mesh *out, int most);
+/* Appends "layouts of 6 ranks: tp 2 x dp 3, dp 6"; when that many ranks have none, says so and names those of the nearest number that has. */
+void im_plan_nearest_text(const im_plan *p, int ranks, im_str *out);
 /* Micro-batches of one rank: how many, and the sequences in the i-th. */
 int im_plan_micro_batches(const im_plan *p, int dp_rank);
 int64_t im_plan_micro_batch_size(const im_plan *p, int dp_rank, int mb);

@@ -41,6 +41,7 @@ typedef struct im_train_run {
     char rings[IM_TRAIN_PATH]; /* "" until there is such a directory */
     const char *copy_from;     /* where tokenizer files are, NULL: nowhere */
     im_checkpoint_meta meta;   /* where the run stands */
+    bool batch_follows;        /* the global batch was not given: one micro-batch of each dp rank */
     int64_t total_steps;       /* 0: no such limit */
     int64_t first_step;        /* meta.step when this process began */
     double loop_began;         /* clock */
@@ -88,6 +89,10 @@ void im_train_teardown(im_train_run *r);
 /* *out: [vocabulary], free(); NULL when it is not known. */
 im_status im_train_token_bytes(im_context *ctx, const im_model *m, int32_t **out) IM_MUST_CHECK;
 
+/* ---- refuse.c */
+/* The plan's rules, and the job's size. A layout that is refused is told with the nearest ones that work. */
+im_status im_train_check_layout(im_train_run *r) IM_MUST_CHECK;
+
 /* ---- team.c: ranks as threads of this process */
 /* After setup: starts the other ranks; each opens its device and comes to the point where its engine is opened. r->device and r->world
  * are open then. One rank: only that. */
@@ -97,10 +102,17 @@ im_status im_train_team_end(im_train_run *r, im_status status) IM_MUST_CHECK;
 /* All ranks, after the engine is open: the directory that rank 0 made. */
 im_status im_train_share_dir(im_train_run *r) IM_MUST_CHECK;
 
+/* ---- facts.c */
+enum { IM_TRAIN_FACTS = IM_TRAIN_SAVED_ROWS + 1 };
+typedef uint64_t im_train_fact;
+im_status im_train_facts(im_train_run *r, im_train_fact *fact) IM_MUST_CHECK; /* [IM_TRAIN_FACTS], after setup */
+/* IM_ERR_ARG when rank's are not as those of rank 0 are, and which are not. */
+im_status im_train_facts_compare(im_train_run *r, int rank, const im_train_fact *its, const im_train_fact *first) IM_MUST_CHECK;
+
 /* ---- processes.c: ranks as processes of an MPI job, env->mpi */
-im_status im_train_processes_join(im_train_run *r) IM_MUST_CHECK;  /* first of all: r->rank; threads: nothing */
-im_status im_train_processes_start(im_train_run *r) IM_MUST_CHECK; /* after setup: device and world; all ranks planned the same run */
-void im_train_processes_end(im_train_run *r, im_status status);    /* tells the others of an error of this rank */
+/* After setup: device and world; all ranks planned the same run, or each is told which of them did not, and what differs. */
+im_status im_train_processes_start(im_train_run *r) IM_MUST_CHECK;
+void im_train_processes_end(im_train_run *r, im_status status); /* tells the others of an error of this rank */
 
 /* ---- picture.c: what a run shows of its last steps */
 im_status im_train_spans_open(im_train_run *r) IM_MUST_CHECK;  /* each rank, when its engine is open */

@@ -110,6 +110,9 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
      AT(resume), 'r', false, "Command"},
     {"config", IM_OPT_STRING, NULL, 0, 0, NULL, "YAML file with any of these options (with _ for -); a run's plan.yaml is one.", "FILE", AT(config),
      'c', false, NULL},
+    {"hosts", IM_OPT_STRING, NULL, 0, 0, NULL,
+     "Start the ranks with mpirun on the machines that this file names, a line each: HOST slots=N. The line that does it is printed.", "FILE",
+     AT(hosts), 0, false, NULL},
     {"dry-run", IM_OPT_BOOL, "false", 0, 0, NULL, "Check everything, show the plan and its memory, and stop before anything is written.", NULL,
      AT(dry_run), 'n', false, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the closing summary as JSON on standard output.", NULL, AT(json), 0, false, NULL},
@@ -146,12 +149,26 @@ const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS] = {
 /* ---- parsing ----------------------------------------------------------------------- */
 
 /* A run's plan.yaml has the options under `train:`; a file written by hand may have them at the top. */
+/* The model that the plan in this file is of: the first such file counts. */
+static void note_plan(const im_json *doc, const char *path, im_arena *a, im_train_options *o)
+{
+    const im_json_value *m = im_json_get(im_json_get(im_json_root(doc), "plan"), "model");
+    const char *identity = im_json_string(im_json_get(m, "identity"), NULL);
+    if (!identity || o->plan_identity)
+        return;
+    o->plan_file = im_arena_strdup(a, path);
+    o->plan_family = im_arena_strdup(a, im_json_string(im_json_get(m, "family"), "?"));
+    o->plan_parameters = im_json_int(im_json_get(m, "parameters"), 0);
+    o->plan_identity = im_arena_strdup(a, identity);
+}
+
 static im_status read_yaml(im_context *ctx, const char *path, size_t nrows, im_arena *a, im_train_options *o, bool *given)
 {
     im_json *doc;
     IM_TRY(im_yaml_load(ctx, path, (size_t)1 << 20, &doc));
     const im_json_value *map = im_json_get(im_json_root(doc), "train");
     im_status status = im_option_from_yaml(ctx, im_train_rows, nrows, a, doc, map ? map : im_json_root(doc), o, given, true);
+    note_plan(doc, path, a, o);
     im_json_free(doc);
     return status;
 }
@@ -261,13 +278,6 @@ static im_status rule_sequence_parallel(im_context *ctx, const im_train_options 
     return IM_OK;
 }
 
-static im_status rule_ranks(im_context *ctx, const im_train_options *o)
-{
-    if (o->tp * o->dp * o->pp > IM_TRAIN_MAX_RANKS)
-        return im_fail(ctx, IM_ERR_ARG, "tp %" PRId64 " x dp %" PRId64 " x pp %" PRId64 " = %" PRId64 " ranks: at most %d as threads of one process",
-                       o->tp, o->dp, o->pp, o->tp * o->dp * o->pp, IM_TRAIN_MAX_RANKS);
-    return IM_OK;
-}
 
 static im_status rule_fault(im_context *ctx, const im_train_options *o)
 {
@@ -282,7 +292,6 @@ im_status im_train_options_check(im_context *ctx, const im_train_options *o)
     IM_TRY(rule_some_end(ctx, o));
     IM_TRY(rule_learning_rates(ctx, o));
     IM_TRY(rule_sequence_parallel(ctx, o));
-    IM_TRY(rule_ranks(ctx, o));
     IM_TRY(rule_fault(ctx, o));
     IM_TRY(rule_long_needs_rows(ctx, o));
     return rule_eval_needs_valid(ctx, o);

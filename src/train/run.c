@@ -43,11 +43,12 @@ static void show_plan(im_train_run *r)
 
 static im_status prepare(im_train_run *r)
 {
-    IM_TRY(im_train_processes_join(r));
     if (r->o.resume)
         IM_TRY(im_train_find_resume(r));
     IM_TRY(im_train_setup(r));
     if (r->o.dry_run) {
+        if (r->env->mpi)
+            IM_TRY(im_train_team_start(r)); /* the ranks compare what they planned */
         show_plan(r);
         return im_train_need_memory(r);
     }
@@ -82,7 +83,10 @@ static im_status train(im_train_run *r)
 
 im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_train_env *env)
 {
-    IM_TRY(im_train_options_check(ctx, o));
+    im_status refused = im_train_options_check(ctx, o);
+    if (refused != IM_OK && env->mpi)
+        im_comm_mpi_world_abort(env->mpi, im_error_text(ctx)); /* perhaps of this rank alone */
+    IM_TRY(refused);
     im_train_env with_clock = *env;
     if (with_clock.began <= 0)
         with_clock.began = im_clock_now();
@@ -91,6 +95,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     im_train_run *r = memory;
     r->ctx = ctx;
     r->ranks = (int)(o->tp * o->dp * o->pp);
+    r->rank = env->mpi ? im_comm_mpi_where(env->mpi).rank : 0;
     r->ranks_here = env->mpi ? im_comm_mpi_where(env->mpi).local_size : r->ranks;
     r->o = *o;
     r->env = &with_clock;

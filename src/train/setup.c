@@ -10,6 +10,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A plan that came with the options is of one model. */
+static im_status check_plan_model(im_train_run *r)
+{
+    char identity[17];
+    snprintf(identity, sizeof identity, "%016" PRIx64, im_model_identity(r->model));
+    if (!r->o.plan_identity || !strcmp(r->o.plan_identity, identity))
+        return IM_OK;
+    return im_fail(r->ctx, IM_ERR_ARG,
+                   "%s is a plan for another model: %s of %" PRId64 " parameters, but %s is %s of %" PRId64
+                   "; give the plan's model, or take its options without its `plan:` section",
+                   r->o.plan_file, r->o.plan_family, r->o.plan_parameters, r->model->source, r->model->family, im_model_param_count(r->model));
+}
+
 static im_status open_model(im_train_run *r)
 {
     char dir[IM_TRAIN_PATH];
@@ -19,6 +32,7 @@ static im_status open_model(im_train_run *r)
         IM_TRY(im_checkpoint_resolve(r->ctx, r->o.model, dir, sizeof dir));
     IM_TRY(im_model_open(r->ctx, dir, r->env->models_dir, &r->model));
     r->copy_from = r->model->dir;
+    IM_TRY(check_plan_model(r));
     return im_model_need_runnable(r->ctx, r->model);
 }
 
@@ -89,7 +103,7 @@ static im_status make_plan(im_train_run *r)
     IM_TRY(im_train_plan(r->ctx, &r->o, r->model, r->cut, p));
     p->documents = im_feed_documents(r->data);
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
-    IM_TRY(im_plan_validate(r->ctx, p));
+    IM_TRY(im_train_check_layout(r));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
     if (r->valid)
         im_train_eval_want(&r->eval, r->want, &r->nwant);
@@ -98,7 +112,8 @@ static im_status make_plan(im_train_run *r)
 
 im_status im_train_setup(im_train_run *r)
 {
-    if (!r->o.global_batch)
+    r->batch_follows = !r->o.global_batch;
+    if (r->batch_follows)
         r->o.global_batch = r->o.micro_batch * r->o.dp;
     r->total_steps = im_train_total_steps(&r->o);
     IM_TRY(open_model(r));

@@ -51,14 +51,16 @@ typedef struct im_train_options {
     double deadline;
     bool rings;
     /* of one command, not of the run */
-    const char *resume, *config;
+    const char *resume, *config, *hosts;
+    const char *plan_file, *plan_family, *plan_identity; /* of the plan that came with the options; NULL: none did */
+    int64_t plan_parameters;
     bool dry_run, json;
     const char *fault;
 } im_train_options;
 
-enum { IM_TRAIN_MAX_RANKS = 64 };
+enum { IM_TRAIN_MAX_RANKS = 64 }; /* threads of one process */
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 55, IM_TRAIN_SAVED_ROWS = 50 };
+enum { IM_TRAIN_ROWS = 56, IM_TRAIN_SAVED_ROWS = 50 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;

@@ -34,7 +34,7 @@ for mpi in openmpi mpich; do
     check $mpi-too-many-once test "$(grep -c '= 2 ranks, but the job has 3 processes' "$T/out")" = 1
     on 1 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 1 --out "$T/none" : -n 1 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 2 --out "$T/none" >"$T/out" 2>&1
     check $mpi-other-plan-fails test $? != 0
-    check $mpi-other-plan-told grep -q 'rank 1 planned another run than rank 0' "$T/out"
+    check $mpi-other-plan-told grep -q 'rank 1 planned another run than rank 0; different: seed' "$T/out"
     check $mpi-refusals-write-nothing test ! -e "$T/none"
 
     # a rank that is killed: the job ends with an error, and soon
@@ -53,7 +53,8 @@ for mpi in openmpi mpich; do
 done
 
 # started by another launcher
-expect torchrun 2 'mpirun -n 4 imece train' -- env RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 "$IMECE" train "${tiny[@]}" --steps 1
-expect torchrun-hosts 2 'mpirun -n 4 --map-by ppr:2:node' -- env RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 "$IMECE" train "${tiny[@]}" --steps 1
+expect torchrun 2 'mpirun -n 4 imece train' -- env RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 "$IMECE" train "${tiny[@]}" --steps 1
+expect_not torchrun-once 2 'mpirun' -- env RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 "$IMECE" train "${tiny[@]}" --steps 1
+expect torchrun-hosts 2 'mpirun -n 4 --map-by ppr:2:node' -- env RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 "$IMECE" train "${tiny[@]}" --steps 1
 expect plain-srun 2 'srun --mpi=pmix' -- env SLURM_STEP_NUM_TASKS=4 "$IMECE" train "${tiny[@]}" --steps 1
 finish

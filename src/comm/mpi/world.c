@@ -243,7 +243,7 @@ static im_status load(im_comm_mpi_world *w, const char *path)
     memcpy(&get, &symbol, sizeof get);
     w->mpi = get ? get() : NULL;
     if (!w->mpi || w->mpi->table_bytes != sizeof *w->mpi || w->mpi->request_bytes > 64)
-        return im_fail(w->ctx, IM_ERR_UNSUPPORTED, "%s is not an MPI plug-in of this build", path);
+        return im_fail(w->ctx, IM_ERR_FORMAT, "%s is not an MPI plug-in of this build", path);
     return IM_OK;
 }
 

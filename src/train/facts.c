@@ -1,0 +1,101 @@
+/* facts: what must be the same on all ranks of a run, which each of them plans for itself: an option a fact, files by what is in them. */
+#include "train/internal.h"
+
+#include "checkpoint/session.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { RESUME = IM_TRAIN_SAVED_ROWS };
+
+/* Rank 0's word counts, or each rank has its own. */
+static bool is_local(const char *option)
+{
+    static const char *const local[] = {"out", "threads", "trace", "keep", "kernels", "device"};
+    for (size_t i = 0; i < IM_COUNT_OF(local); i++)
+        if (!strcmp(option, local[i]))
+            return true;
+    return false;
+}
+
+static uint64_t hash_row(const im_train_run *r, size_t i)
+{
+    im_str text = {0};
+    im_option_to_yaml(&im_train_rows[i], 1, &r->o, &text);
+    uint64_t h = im_hash64(im_str_text(&text), text.len, 0);
+    im_str_free(&text);
+    return h;
+}
+
+enum { SAMPLE = 256 }; /* elements */
+
+/* Names, types, shapes, and the first and last elements of each tensor: two sets of weights for one model differ there. */
+static im_status hash_weights(im_context *ctx, const char *dir, uint64_t *h)
+{
+    im_weights *w;
+    im_status status = IM_OK;
+    float sample[2][SAMPLE];
+    IM_TRY(im_weights_open(ctx, dir, &w));
+    for (size_t i = 0; i < im_weights_count(w); i++) {
+        const im_st_tensor *t = im_weights_at(w, i);
+        int64_t n = 1;
+        for (int d = 0; d < t->ndim; d++)
+            n *= t->shape[d];
+        *h = im_hash64(t->name, strlen(t->name), *h);
+        *h = im_hash64(t->dtype_name, strlen(t->dtype_name), *h);
+        *h = im_hash64(t->shape, sizeof *t->shape * t->ndim, *h);
+        int64_t part = n < SAMPLE ? n : SAMPLE;
+        if (!t->known_dtype || !part)
+            continue;
+        IM_TRY_GOTO(im_weights_read(ctx, w, t, 0, part, IM_F32, sample[0]), close_weights);
+        IM_TRY_GOTO(im_weights_read(ctx, w, t, n - part, part, IM_F32, sample[1]), close_weights);
+        for (int k = 0; k < 2; k++)
+            *h = im_hash64(sample[k], (size_t)part * sizeof **sample, *h);
+    }
+close_weights:
+    im_weights_close(w);
+    return status;
+}
+
+static im_status hash_model(im_train_run *r, uint64_t *h)
+{
+    const char *dir = r->from[0] ? r->from : r->o.init == IM_TRAIN_INIT_AUTO ? r->model->dir : NULL;
+    im_str config = {0};
+    im_status status = im_model_config_text(r->ctx, r->model, IM_F32, &config);
+    *h = im_hash64(im_str_text(&config), config.len, 0);
+    im_str_free(&config);
+    IM_TRY(status);
+    return dir && im_checkpoint_has_weights(dir) ? hash_weights(r->ctx, dir, h) : IM_OK;
+}
+
+im_status im_train_facts(im_train_run *r, im_train_fact *fact)
+{
+    for (size_t i = 0; i < IM_TRAIN_SAVED_ROWS; i++) {
+        const char *name = im_train_rows[i].name;
+        if (!strcmp(name, "model"))
+            IM_TRY(hash_model(r, &fact[i]));
+        else if (!strcmp(name, "data"))
+            fact[i] = im_feed_fingerprint(r->data);
+        else if (!strcmp(name, "valid"))
+            fact[i] = r->valid ? im_feed_fingerprint(r->valid) : 0;
+        else if (!is_local(name))
+            fact[i] = hash_row(r, i);
+    }
+    fact[RESUME] = im_hash64(r->from, strlen(r->from), (uint64_t)r->meta.step);
+    return IM_OK;
+}
+
+im_status im_train_facts_compare(im_train_run *r, int rank, const im_train_fact *its, const im_train_fact *first)
+{
+    im_str what = {0};
+    im_status status = IM_OK;
+    for (size_t i = 0; i < IM_TRAIN_FACTS; i++)
+        if (its[i] != first[i])
+            im_str_printf(&what, "%s%s", what.len ? ", " : "", i == RESUME ? "the checkpoint to go on from" : im_train_rows[i].name);
+    if (what.len)
+        status = im_fail(r->ctx, IM_ERR_ARG,
+                         "rank %d planned another run than rank 0; different: %s. Every process gets the same command line and sees the same files",
+                         rank, im_str_text(&what));
+    im_str_free(&what);
+    return status;
+}

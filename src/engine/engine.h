@@ -117,6 +117,9 @@ im_status im_engine_set_updates(im_engine *e, int64_t updates) IM_MUST_CHECK;
 /* INFER: what the last run sampled: ids[batch], logprob[batch]; with all_logits row[batch*seq_len] log-probabilities of the given targets. Waits. */
 im_status im_engine_sampled(im_engine *e, size_t i, int32_t *ids, float *logprob, float *row) IM_MUST_CHECK;
 
+/* Program i as it runs; NULL: there is none. */
+const struct im_program *im_engine_program(const im_engine *e, size_t i);
+
 /* A snapshot: `write` is called on the io queue once for each held bucket and state, with the stored bytes, while the next step
  * runs; UPDATE of the bucket waits for it. A write that fails must remember it in arg and return; the run goes on. `end` is called last.
  * *done is the event of `end`. */
@@ -131,8 +134,6 @@ im_status im_engine_snapshot(im_engine *e, const im_snapshot *s, im_event *done)
  * ("block 3, attention output, micro-batch 1: NaN at 17"). Weights are unchanged before and after. */
 im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const im_source *src, im_str *out) IM_MUST_CHECK;
 
-/* Program i as it runs; NULL: there is none. */
-const struct im_program *im_engine_program(const im_engine *e, size_t i);
 /* Spans for traces: as im_device_on_span, with the instruction's name ("FORWARD 3 mb 1") resolved by tag. */
 const char *im_engine_instruction(const im_engine *e, size_t program, uint32_t tag, im_str *buf);
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { IM_FILE_WEIGHTS, IM_FILE_OPTIMIZER, IM_FILES };
@@ -47,6 +48,7 @@ struct im_checkpoint_save {
     im_save_file file[IM_FILES];
     bool leads, several;   /* rank 0; there are others */
     im_status status;      /* written by the io queue until `written`, then until `ended` */
+    atomic_ullong moved;   /* bytes written so far by this rank */
     atomic_bool written;   /* this rank's part is on the disk, or has failed */
     atomic_bool ended;     /* rank 0 has published, or failed to */
     bool publishing, over; /* all ranks have written; the save is over, and all ranks know how */
@@ -121,6 +123,7 @@ static void write_bucket(void *arg, im_state_kind k, size_t bucket, im_dtype sto
             fail_save(s, status);
             return;
         }
+        atomic_fetch_add(&s->moved, (unsigned long long)(g->n * g->run) * im_dtype_size(stored));
     }
 }
 
@@ -423,19 +426,51 @@ leave:
     return status;
 }
 
+typedef struct patience {
+    unsigned long long moved;
+    double since; /* when it was that; 0: not looked yet */
+} patience;
+
+/* Waits for an event for a moment. A disk may be much slower than any operation between ranks: while one waits for it, all go on to
+ * ask one another. It is given up when nothing has moved for ten times the ranks' deadline. */
+static im_status wait_a_moment(im_checkpoint_save *s, im_event e, patience *p)
+{
+    enum { NAP_NS = 1000000, MOST_NS = 20000000 };
+    const double moment = 0.5, most = 10 * im_engine_deadline(s->engine);
+    double t0 = im_clock_now();
+    bool done = false;
+    for (int ns = NAP_NS;; ns = ns < MOST_NS ? ns * 2 : ns) {
+        IM_TRY(im_event_poll(im_engine_device(s->engine), e, &done));
+        double now = im_clock_now();
+        unsigned long long moved = atomic_load(&s->moved) + s->publishing;
+        if (p->since == 0 || moved != p->moved)
+            *p = (patience){.moved = moved, .since = now};
+        if (done || now - t0 > moment)
+            break;
+        (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    }
+    if (done || im_clock_now() - p->since < most)
+        return IM_OK;
+    return im_fail(s->ctx, IM_ERR_TIMEOUT, "%s: the disk does not answer: rank %d wrote nothing for %.3g s", s->temp, im_engine_rank(s->engine),
+                   most);
+}
+
 /* Several ranks: all of them call, and agree on how far the save is. `wait`: to its end. */
 static im_status advance(im_checkpoint_save *s, bool wait)
 {
     im_device *d = im_engine_device(s->engine);
+    patience p = {0};
     while (!s->over) {
         im_event next = s->publishing ? s->published : s->done;
         bool mine = true; /* nothing left to do here */
         if (!s->publishing || s->leads) {
-            IM_TRY(wait ? im_event_wait(d, next) : im_event_poll(d, next, &mine));
+            IM_TRY(wait ? wait_a_moment(s, next, &p) : im_event_poll(d, next, &mine));
             mine = s->publishing ? atomic_load(&s->ended) : atomic_load(&s->written);
         }
         double all = mine;
         IM_TRY(im_engine_combine(s->engine, &all, 1, IM_MIN));
+        if (all == 0 && wait)
+            continue;
         if (all == 0)
             return IM_OK;
         s->status = im_engine_agree(s->engine, s->own, s->status);

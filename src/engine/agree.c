@@ -17,6 +17,11 @@ int im_engine_rank(const im_engine *e)
     return im_comm_rank(e->world);
 }
 
+double im_engine_deadline(const im_engine *e)
+{
+    return im_comm_deadline(e->world);
+}
+
 /* The world's communicator that programs reduce on, on its queue: both are idle between programs. */
 static im_comm *world_of(im_engine *e, im_queue **q)
 {

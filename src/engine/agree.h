@@ -9,6 +9,7 @@
 enum { IM_AGREE_VALUES = 8 };
 int im_engine_ranks(const im_engine *e);
 int im_engine_rank(const im_engine *e);
+double im_engine_deadline(const im_engine *e); /* seconds that a rank waits for the others in one operation */
 /* n <= IM_AGREE_VALUES values become their sum, largest or smallest over all ranks. */
 im_status im_engine_combine(im_engine *e, double *value, size_t n, im_reduce r) IM_MUST_CHECK;
 /* Bytes of rank `root` on every rank; nbytes is the same on all. */

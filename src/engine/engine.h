@@ -109,6 +109,7 @@ typedef struct im_metrics {
     double grad_norm; /* before clipping; TRAIN */
     bool finite;      /* false: UPDATE changed nothing */
     int64_t updates;  /* Adam's step count */
+    bool bad_weights; /* TRAIN: UPDATE made a weight of this rank that is not finite; other ranks may not know */
 } im_metrics;
 /* Waits for the last run. */
 im_status im_engine_metrics(im_engine *e, im_metrics *out) IM_MUST_CHECK;
@@ -133,6 +134,9 @@ im_status im_engine_snapshot(im_engine *e, const im_snapshot *s, im_event *done)
 /* After a step whose metrics say finite == false: runs it again op by op and tells the first unit and tensor that is not finite
  * ("block 3, attention output, micro-batch 1: NaN at 17"). Weights are unchanged before and after. */
 im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const im_source *src, im_str *out) IM_MUST_CHECK;
+
+/* After a step that made bad weights on some rank, all ranks: the first of them ("parameter model.norm.weight: NaN at element 3, on rank 1"). */
+im_status im_engine_find_bad_weight(im_engine *e, im_str *out) IM_MUST_CHECK;
 
 /* Spans for traces: as im_device_on_span, with the instruction's name ("FORWARD 3 mb 1") resolved by tag. */
 const char *im_engine_instruction(const im_engine *e, size_t program, uint32_t tag, im_str *buf);

@@ -184,19 +184,22 @@ im_status im_engine_set_updates(im_engine *e, int64_t updates)
 
 im_status im_engine_metrics(im_engine *e, im_metrics *out)
 {
-    double loss = 0, tokens = 0, clip[IM_CLIP_COUNT] = {0};
+    double loss = 0, tokens = 0, clip[IM_CLIP_COUNT] = {0}, bad = 0;
     bool train = e->want[e->last_run].mode == IM_MODE_TRAIN;
     IM_TRY(quiet(e));
     IM_TRY(im_engine_copy_out(e, &loss, scalar(e, IM_SCALAR_LOSS), sizeof loss));
     IM_TRY(im_engine_copy_out(e, &tokens, scalar(e, IM_SCALAR_TOKENS), sizeof tokens));
     if (train)
         IM_TRY(im_engine_copy_out(e, clip, scalar(e, IM_SCALAR_CLIP), sizeof clip));
+    if (train)
+        IM_TRY(im_engine_copy_out(e, &bad, scalar(e, IM_SCALAR_BAD), sizeof bad));
     *out = (im_metrics){.loss = tokens > 0 ? loss / tokens : 0,
                         .tokens = tokens,
                         .loss_sum = loss,
                         .grad_norm = clip[IM_CLIP_NORM],
                         .finite = train ? clip[IM_CLIP_FINITE] != 0 : __builtin_isfinite(loss),
-                        .updates = (int64_t)clip[IM_CLIP_T]};
+                        .updates = (int64_t)clip[IM_CLIP_T],
+                        .bad_weights = bad != 0};
     return IM_OK;
 }
 

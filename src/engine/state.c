@@ -250,7 +250,7 @@ static im_status probe_weights(im_engine *e, im_str *out, bool *found)
         size_t i = 0;
         while (i + 1 < k->nseg && k->seg[i + 1].local0 <= (size_t)at[0])
             i++;
-        im_str_printf(out, "parameter %s: %s at element %.0f, before the step", e->plan.model->param[k->seg[i].param].name, kind_of(at[1]),
+        im_str_printf(out, "parameter %s: %s at element %.0f", e->plan.model->param[k->seg[i].param].name, kind_of(at[1]),
                       at[0] - (double)k->seg[i].local0);
         *found = true;
         return IM_OK;
@@ -359,6 +359,8 @@ im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const
     im_comm_note(e->world, now->step + 1, "search for what is not finite");
     IM_TRY(im_device_sync(e->device));
     IM_TRY(probe_weights(e, out, &found));
+    if (found)
+        im_str_append(out, ", before the step");
     double anywhere = found;
     IM_TRY(im_engine_combine(e, &anywhere, 1, IM_MAX));
     e->last_run = i;
@@ -367,5 +369,16 @@ im_status im_engine_diagnose(im_engine *e, size_t i, const im_op_now *now, const
     IM_TRY(share_finding(e, at, out, &found));
     if (!found)
         im_str_append(out, "every unit's values are finite; the sum of squares is not (gradients too large for fp32)");
+    return IM_OK;
+}
+
+im_status im_engine_find_bad_weight(im_engine *e, im_str *out)
+{
+    bool found = false;
+    IM_TRY(im_device_sync(e->device));
+    IM_TRY(probe_weights(e, out, &found));
+    IM_TRY(share_finding(e, 0, out, &found));
+    if (!found)
+        im_str_append(out, "a master weight that bf16 still holds");
     return IM_OK;
 }

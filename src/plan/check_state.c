@@ -246,7 +246,7 @@ static im_status scalar(walker *w, int index, const im_step *s, uint32_t istep, 
     bool last = w->p->goal.has_head;
     if (index == IM_SCALAR_HYPER)
         return IM_OK;
-    if (index == IM_SCALAR_CLIP) {
+    if (index == IM_SCALAR_CLIP || index == IM_SCALAR_BAD) { /* this rank's own */
         if (s->verb == IM_CLIP) {
             if (w->scalar_done[index])
                 return fault(w, "is computed twice");

@@ -149,6 +149,7 @@ static void lower_clip(im_lowerer *L)
                         im_use_scalar(IM_SCALAR_LOSS, IM_READ, flat(IM_F64, 1)),
                         im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT)),
                         im_use_scalar(IM_SCALAR_CLIP, IM_MODIFY, flat(IM_F64, IM_CLIP_COUNT))));
+    im_lower_op(L, &im_op_fill, "no bad weights yet", IM_USES(im_use_scalar(IM_SCALAR_BAD, IM_WRITE, flat(IM_F64, 1))));
 }
 
 static void update_run(im_lowerer *L, const im_bucket *b, size_t from, size_t to, bool decay)
@@ -156,11 +157,11 @@ static void update_run(im_lowerer *L, const im_bucket *b, size_t from, size_t to
     const im_program *p = L->program;
     size_t n = to - from;
     im_use master = L->A == IM_F32 ? im_use_absent() : own_opt(p, b, 0, IM_MODIFY, from, n);
-    im_op *op =
-        im_lower_op(L, &im_op_adamw, "AdamW",
-                    IM_USES(own_weight(p, b, IM_MODIFY, from, n), master, own_opt(p, b, 1, IM_MODIFY, from, n), own_opt(p, b, 2, IM_MODIFY, from, n),
-                            own_grad(p, b, from, n), im_use_scalar(IM_SCALAR_CLIP, IM_READ, flat(IM_F64, IM_CLIP_COUNT)),
-                            im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT))));
+    im_op *op = im_lower_op(
+        L, &im_op_adamw, "AdamW",
+        IM_USES(own_weight(p, b, IM_MODIFY, from, n), master, own_opt(p, b, 1, IM_MODIFY, from, n), own_opt(p, b, 2, IM_MODIFY, from, n),
+                own_grad(p, b, from, n), im_use_scalar(IM_SCALAR_CLIP, IM_READ, flat(IM_F64, IM_CLIP_COUNT)),
+                im_use_scalar(IM_SCALAR_HYPER, IM_READ, flat(IM_F64, IM_HYPER_COUNT)), im_use_scalar(IM_SCALAR_BAD, IM_MODIFY, flat(IM_F64, 1))));
     op->args.f[0] = p->plan->beta1;
     op->args.f[1] = p->plan->beta2;
     op->args.f[2] = p->plan->eps;

@@ -65,7 +65,7 @@ void im_step_print(const im_step *s, im_str *out)
 
 void im_value_print(const im_value *v, im_str *out)
 {
-    static const char *const scalars[IM_SCALAR_COUNT] = {"loss", "token count", "squares", "clip", "hyper-parameters"};
+    static const char *const scalars[IM_SCALAR_COUNT] = {"loss", "token count", "squares", "clip", "hyper-parameters", "mark of bad weights"};
     static const char *const carries[IM_CARRY_COUNT] = {"ids",
                                                         "targets",
                                                         "positions",

@@ -76,7 +76,7 @@ typedef enum im_saved {
 } im_saved;
 const char *im_saved_name(im_saved s);
 
-typedef enum im_scalar { IM_SCALAR_LOSS, IM_SCALAR_TOKENS, IM_SCALAR_SUMSQ, IM_SCALAR_CLIP, IM_SCALAR_HYPER, IM_SCALAR_COUNT } im_scalar;
+typedef enum im_scalar { IM_SCALAR_LOSS, IM_SCALAR_TOKENS, IM_SCALAR_SUMSQ, IM_SCALAR_CLIP, IM_SCALAR_HYPER, IM_SCALAR_BAD, IM_SCALAR_COUNT } im_scalar;
 
 typedef enum im_carry {
     IM_CARRY_IDS,

@@ -180,9 +180,9 @@ static im_status check_adamw(im_context *ctx, const im_op_kind *k, const im_op_a
         IM_TRY(im_op_need_same_shape(ctx, k, a, i, 0));
         IM_TRY(im_op_need_dense(ctx, k, a, i));
     }
-    for (int i = 5; i < 7; i++) {
+    for (int i = 5; i < (im_op_has(a, 7) ? 8 : 7); i++) {
         IM_TRY(im_op_need_dtype(ctx, k, a, i, IM_F64));
-        IM_TRY(im_op_need_shape(ctx, k, a, i, 1, (int64_t[]){8}));
+        IM_TRY(im_op_need_shape(ctx, k, a, i, 1, (int64_t[]){i == 7 ? 1 : 8}));
         IM_TRY(im_op_need_dense(ctx, k, a, i));
     }
     return IM_OK;
@@ -196,8 +196,9 @@ static void cost_adamw(const im_op_args *a, im_op_cost *cost)
 const im_op_kind im_op_adamw = {
     .name = "adamw",
     .min_operands = 7,
-    .max_operands = 7,
-    .operand = {IM_MODIFY("w"), IM_MODIFY_OPTIONAL("master"), IM_MODIFY("m"), IM_MODIFY("v"), IM_READ("grad"), IM_READ("clip"), IM_READ("hyper")},
+    .max_operands = 8,
+    .operand = {IM_MODIFY("w"), IM_MODIFY_OPTIONAL("master"), IM_MODIFY("m"), IM_MODIFY("v"), IM_READ("grad"), IM_READ("clip"), IM_READ("hyper"),
+                IM_MODIFY_OPTIONAL("bad")},
     .check = check_adamw,
     .cost = cost_adamw,
     .plain = {.run = im_plain_adamw},

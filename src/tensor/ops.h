@@ -87,8 +87,10 @@ typedef enum im_clip_slot {
     IM_CLIP_TOKENS,
     IM_CLIP_COUNT = 8
 } im_clip_slot;
-/* w A (M), master fp32 (M; opt: absent when w is fp32), m fp32 (M), v fp32 (M), grad fp32 (R), clip f64 (8) (R), hyper f64 (8) (R), all 1-D of one length.
- * AdamW as torch.optim.AdamW with gradient grad*scale and t = clip[IM_CLIP_T]; f: beta1, beta2, eps, weight decay. finite 0: nothing changes. */
+/* w A (M), master fp32 (M; opt: absent when w is fp32), m fp32 (M), v fp32 (M), grad fp32 (R), clip f64 (8) (R), hyper f64 (8) (R), bad f64 (1) (M;
+ * opt); all 1-D, the first five of one length.
+ * AdamW as torch.optim.AdamW with gradient grad*scale and t = clip[IM_CLIP_T]; f: beta1, beta2, eps, weight decay. finite 0: nothing changes.
+ * bad becomes 1 when a weight (master) that was a finite number is none any more; otherwise it stays. */
 extern const im_op_kind im_op_adamw;
 /* logits (n,V) fp32 (R), id (n) i32 (W), logprob (n) fp32 (W; of the chosen id under the plain softmax). f[0] temperature (0: greedy), f[1] top-p,
  * i[0] top-k (0: all), i[1] seed, i[2] real vocabulary. Random key: seed, now->pos, row. Ties: the lower id. */

@@ -46,6 +46,7 @@ typedef struct im_train_run {
     int64_t first_step;        /* meta.step when this process began */
     double loop_began;         /* clock */
     double elapsed;            /* seconds trained, as rank 0 saw them after the last step */
+    bool bad_weights;          /* the update of the last step made some: on this rank, after look() on any */
     bool finished, stop;       /* seen at the same time: the end is reached, a signal came */
     bool agreed;               /* an error that all ranks have come to alike: nobody waits for anybody */
     double elapsed_before;     /* seconds of earlier processes */
@@ -150,6 +151,7 @@ im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK; /* waits; the error 
 
 /* ---- nonfinite.c */
 im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
+im_status im_train_bad_weights(im_train_run *r) IM_MUST_CHECK; /* the step that was just done has made them, on some rank */
 
 /* ---- memory.c */
 im_status im_train_measure_memory(im_train_run *r) IM_MUST_CHECK; /* all ranks: into the summary and metrics.jsonl */

@@ -205,6 +205,7 @@ static im_status step(im_train_run *r)
         r->summary.first_step_s = t0 - r->env->began;
     IM_TRY(im_engine_run(r->engine, 0, &now, &source));
     IM_TRY(im_engine_metrics(r->engine, &m));
+    r->bad_weights = m.bad_weights && m.finite;
     double seconds = im_clock_now() - t0;
     if (r->trace)
         im_observe_trace_end(r->trace);
@@ -235,17 +236,19 @@ static bool due(int64_t every, int64_t at)
 /* What hangs on the clock is seen by rank 0 and goes for all ranks; so does a signal, whichever process it came to. */
 static im_status look(im_train_run *r)
 {
-    double seen[3] = {0};
+    double seen[4] = {0};
     im_comm_note(r->world, r->meta.step, "between steps");
     if (!r->rank) {
         seen[0] = im_train_elapsed(r);
         seen[1] = (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && seen[0] >= r->o.minutes * 60);
     }
     seen[2] = r->env->stop && r->env->stop(r->env->arg);
+    seen[3] = r->bad_weights;
     IM_TRY(im_engine_combine(r->engine, seen, IM_COUNT_OF(seen), IM_SUM));
     r->elapsed = seen[0];
     r->finished = seen[1] != 0;
     r->stop = seen[2] != 0;
+    r->bad_weights = seen[3] != 0;
     return IM_OK;
 }
 
@@ -270,6 +273,14 @@ static im_status evaluate_or_stop(im_train_run *r)
     return look(r);
 }
 
+/* Back to good weights, or the end. */
+static im_status undo(im_train_run *r)
+{
+    IM_TRY(im_train_bad_weights(r));
+    r->bad_weights = false;
+    return look(r);
+}
+
 im_status im_train_loop(im_train_run *r)
 {
     IM_TRY(look(r));
@@ -279,6 +290,8 @@ im_status im_train_loop(im_train_run *r)
         int64_t before = r->meta.step;
         IM_TRY(step(r));
         IM_TRY(look(r));
+        if (r->bad_weights)
+            IM_TRY(undo(r));
         im_train_save_reap(r, false);
         if (r->meta.step <= before || r->finished)
             continue;

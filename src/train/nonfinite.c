@@ -1,5 +1,6 @@
 /* A step whose loss or gradient is not a finite number: UPDATE has changed nothing. It is told with the first unit and
- * tensor that show it, then --nonfinite decides. */
+ * tensor that show it, then --nonfinite decides. All ranks come to the same decision in the same step: what they look at is reduced over
+ * all of them. A weight that an update made not finite is seen in that step, before anything is saved. */
 #include "train/internal.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 
 enum { IM_MAX_CONSECUTIVE = 20, IM_MAX_ROLLBACKS = 20 };
 
-static im_status give_up(im_train_run *r, const char *where, const char *why)
+static im_status give_up(im_train_run *r, int64_t step, const char *what, const char *where, const char *why)
 {
     r->diverged = r->agreed = true;
     im_train_save_reap(r, true);
@@ -15,10 +16,11 @@ static im_status give_up(im_train_run *r, const char *where, const char *why)
     if (r->saved_step >= 0)
         snprintf(last, sizeof last, "the last good checkpoint is %s/step-%" PRId64, r->checkpoints, r->saved_step);
     return im_fail(r->ctx, IM_ERR_NONFINITE,
-                   "step %" PRId64 ": loss or gradient is not finite, first in %s%s; weights are as before the step; %s. "
-                   "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback",
-                   r->meta.step + 1, where, why, last);
+                   "step %" PRId64 ": %s not finite, first in %s%s; %s. Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback", step,
+                   what, where, why, last);
 }
+
+static const char gradient[] = "loss or gradient is", kept[] = "; weights are as before the step";
 
 static void note(im_train_run *r, const char *event, const char *text)
 {
@@ -31,7 +33,7 @@ static void note(im_train_run *r, const char *event, const char *text)
 static im_status skip(im_train_run *r, const char *where)
 {
     if (++r->consecutive_bad > IM_MAX_CONSECUTIVE)
-        return give_up(r, where, "; 20 steps in a row were left out");
+        return give_up(r, r->meta.step + 1, gradient, where, "; weights are as before the step; 20 steps in a row were left out");
     im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
     note(r, "skip", where);
     return IM_OK;
@@ -42,7 +44,7 @@ static im_status rollback(im_train_run *r, const char *where)
 {
     im_train_save_reap(r, true);
     if (r->rollbacks >= IM_MAX_ROLLBACKS || r->meta.nskip >= IM_CHECKPOINT_MAX_SKIPS)
-        return give_up(r, where, "; rolled back 20 times already");
+        return give_up(r, r->meta.step + 1, gradient, where, "; rolled back 20 times already");
     im_checkpoint_meta bad = r->meta;
     note(r, "rollback", where);
     char dir[IM_TRAIN_PATH];
@@ -73,8 +75,26 @@ im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const i
         switch ((im_train_nonfinite)r->o.nonfinite) {
         case IM_TRAIN_NONFINITE_SKIP: status = skip(r, text); break;
         case IM_TRAIN_NONFINITE_ROLLBACK: status = rollback(r, text); break;
-        case IM_TRAIN_NONFINITE_STOP: status = give_up(r, text, ""); break;
+        case IM_TRAIN_NONFINITE_STOP: status = give_up(r, r->meta.step + 1, gradient, text, kept); break;
         }
+    }
+    im_str_free(&where);
+    return status;
+}
+
+/* r->meta is already as after the step. No step can be left out any more: its weights are the only ones there are. */
+im_status im_train_bad_weights(im_train_run *r)
+{
+    im_str where = {0};
+    int64_t step = r->meta.step;
+    im_status status = im_engine_find_bad_weight(r->engine, &where);
+    if (status == IM_OK && r->o.nonfinite == IM_TRAIN_NONFINITE_ROLLBACK) {
+        r->meta.step--;
+        r->meta.position -= r->o.global_batch;
+        status = rollback(r, im_str_text(&where));
+    } else if (status == IM_OK) {
+        note(r, "bad_weights", im_str_text(&where));
+        status = give_up(r, step, "after the update weights are", im_str_text(&where), "");
     }
     im_str_free(&where);
     return status;

@@ -489,6 +489,29 @@ static void adamw_fast_is_plain(void **state)
         }
 }
 
+/* The mark: set by a weight that stops being finite, wherever it lies; not by one that was none before, and never taken back. */
+static void adamw_marks_bad_weights(void **state)
+{
+    (void)state;
+    enum { N = 50001 };
+    static const int64_t at[] = {0, 7, 16384, N - 1};
+    for (int bf16 = 0; bf16 < 2; bf16++)
+        for (int k = 0; k < 2; k++)
+            for (size_t i = 0; i < IM_COUNT_OF(at); i++)
+                for (int was_bad = 0; was_bad < 3; was_bad++) { /* finite; NaN before; finite, but the mark is set already */
+                    ops_case c = adamw_case(N, bf16 ? IM_BF16 : IM_F32, 3, 1);
+                    ops_operand(&c, im_view_1d(IM_F64, 1), 9);
+                    set(&c, 7, 0, was_bad == 2);
+                    if (was_bad < 2) {
+                        set(&c, bf16 ? 1 : 0, at[i], was_bad ? NAN : 3e38);
+                        set(&c, 6, IM_HYPER_LR, -20); /* weight decay the wrong way: three times as large */
+                    }
+                    assert_int_equal(ops_run(&c, k ? IM_KERNELS_FAST : IM_KERNELS_PLAIN, 2, IM_ISA_COUNT), IM_OK);
+                    assert_true(ops_value(&c.args.v[7], c.got[7], 0) == (was_bad != 1));
+                    ops_free(&c);
+                }
+}
+
 /* One element in double, from the paper's formulas. */
 static void adamw_values(void **state)
 {
@@ -642,6 +665,7 @@ int main(void)
         cmocka_unit_test(colsum_shapes),
         cmocka_unit_test(sumsq_is_the_same_for_any_team),
         cmocka_unit_test(adamw_fast_is_plain),
+        cmocka_unit_test(adamw_marks_bad_weights),
         cmocka_unit_test(adamw_values),
         cmocka_unit_test(adamw_small_updates_are_kept),
         cmocka_unit_test(finite_finds_the_first),

@@ -145,7 +145,7 @@ im_status im_plain_adamw(const im_kernel_call *c)
     int64_t n = im_view_count(&c->args->v[0]);
     for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * scale;
-        float w = master != NULL ? master[i] : ((const float *)c->p[0])[i];
+        float old = master != NULL ? master[i] : ((const float *)c->p[0])[i], w = old;
         w = w * (float)(1.0 - lr * decay);
         m[i] = m[i] + (g - m[i]) * (float)(1.0 - beta1);
         v[i] = v[i] * (float)beta2 + (float)(1.0 - beta2) * g * g;
@@ -153,6 +153,8 @@ im_status im_plain_adamw(const im_kernel_call *c)
         if (master != NULL)
             master[i] = w;
         im_store(t, c->p[0], i, w);
+        if (c->args->n > 7 && c->p[7] != NULL && !isfinite(w) && isfinite(old))
+            *(double *)c->p[7] = 1.0;
     }
     return IM_OK;
 }

@@ -146,10 +146,11 @@ const im_cli_command im_cli_generate_command = {
              "95 %, with a fixed seed: the same command writes the same text, another --seed another one, and --temperature 0 always takes the\n"
              "likeliest. It ends after --max-tokens, at the model's end of text (eos_token_id in its config), or before a --stop text.\n"
              "\n"
-             "Text is for models of bytes (what imece data build makes): only whole characters are written, bytes that are no UTF-8 become\n"
-             "U+FFFD. For models with a tokenizer of their own give --ids; ids are written then.\n"
+             "Text goes through the tokenizer.json in the model's directory; models of bytes (what imece data build makes) need none. Only whole\n"
+             "characters are written, bytes that are no UTF-8 become U+FFFD. Without a tokenizer give --ids; ids are written then.\n"
              "\n"
              "  imece generate --model run --prompt \"Once \" --max-tokens 200 --seed 7\n"
+             "  imece generate --model ./SmolLM2-135M-Instruct --chat --prompt \"Where is Ankara?\" --temperature 0\n"
              "  imece generate --model ./SmolLM2-135M --ids 504,260 --temperature 0 --json\n"
              "  imece generate --model run - < letter.txt",
     .rows = im_infer_rows,

@@ -63,25 +63,41 @@ static im_status bytes_of_text(im_context *ctx, const im_infer_options *o, im_in
     return IM_OK;
 }
 
-static im_status make_prompt(im_context *ctx, const im_infer_options *o, const im_infer *g, im_infer_result *r)
+static im_status tokens_of_text(im_context *ctx, const im_infer_options *o, const im_tok *tok, im_infer_result *r)
+{
+    im_tok_ids ids = {0};
+    im_status status = im_infer_tokens_of(ctx, tok, o->prompt, o->prompt_len ? o->prompt_len : strlen(o->prompt), o->chat, &ids);
+    if (status != IM_OK) {
+        im_tok_ids_free(&ids);
+        return status;
+    }
+    r->prompt = ids.id;
+    r->nprompt = ids.n;
+    return IM_OK;
+}
+
+static im_status make_prompt(im_context *ctx, const im_infer_options *o, const im_infer *g, const im_tok *tok, im_infer_result *r)
 {
     const im_model *m = im_infer_model(g);
-    r->bytes = im_infer_is_bytes(g);
+    r->bytes = im_infer_is_bytes(g) || tok;
     for (size_t i = 0; i < o->stop.n; i++)
         if (!o->stop.item[i][0])
             return im_fail(ctx, IM_ERR_ARG, "--stop: an empty text would end everything at once");
     if (o->ids && !r->bytes && o->stop.n)
         return im_fail(ctx, IM_ERR_UNSUPPORTED,
-                       "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (only models of bytes, vocabulary %d)",
-                       m->source, m->arch.V, IM_BYTE_VOCAB);
+                       "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (there is no tokenizer.json beside it)",
+                       m->source, m->arch.V);
+    if (o->chat && (o->ids || !tok))
+        return im_fail(ctx, IM_ERR_ARG, "--chat is for a --prompt to a model with a tokenizer.json beside it");
     if (o->ids)
         return parse_ids(ctx, o, m, r);
+    if (tok)
+        return tokens_of_text(ctx, o, tok, r);
     if (r->bytes)
         return bytes_of_text(ctx, o, r);
     return im_fail(ctx, IM_ERR_UNSUPPORTED,
                    "--prompt: %s has a vocabulary of %" PRId64
-                   " ids from a tokenizer, and this version reads text only for models of bytes (vocabulary %d); "
-                   "let its tokenizer make ids and give --ids \"1,2,3\"",
+                   " ids, it is no model of bytes (vocabulary %d), and there is no tokenizer.json beside it: put one there, or give --ids \"1,2,3\"",
                    m->source, m->arch.V, IM_BYTE_VOCAB);
 }
 
@@ -112,6 +128,11 @@ static im_status count_new(im_context *ctx, const im_infer_options *o, const im_
 /* ---- the continuation ------------------------------------------------------------------------------ */
 
 typedef struct writer {
+    im_context *ctx;
+    const im_tok *tok; /* NULL: a model of bytes, or ids as numbers */
+    im_tok_stream stream;
+    im_str piece;     /* bytes of the ids so far that did not go through stops yet */
+    int32_t chat_end; /* -1: none */
     im_infer_stops stops;
     im_infer_utf8 utf8;
     im_str bytes; /* free of stop strings, not yet decoded */
@@ -153,6 +174,28 @@ static bool take_byte(writer *w, int32_t id)
     return stop >= 0;
 }
 
+/* true: a stop string came. */
+static bool take_piece(writer *w)
+{
+    bool stops = false;
+    for (size_t i = 0; i < w->piece.len && !stops; i++)
+        stops = take_byte(w, (unsigned char)w->piece.data[i]);
+    w->piece.len = 0;
+    return stops;
+}
+
+/* Special tokens give no text, and neither do ids that the tokenizer does not have (a vocabulary may be padded). */
+static im_status take_token(writer *w, int32_t id, bool *stops)
+{
+    size_t n;
+    *stops = false;
+    if (!im_tok_token(w->tok, id, &n))
+        return IM_OK;
+    IM_TRY(im_tok_stream_push(w->ctx, w->tok, &w->stream, id, true, &w->piece));
+    *stops = take_piece(w);
+    return IM_OK;
+}
+
 static im_status go_on(im_infer *g, writer *w, int64_t most)
 {
     im_infer_result *r = w->r;
@@ -170,11 +213,16 @@ static im_status go_on(im_infer *g, writer *w, int64_t most)
         r->logprob[r->n++] = p;
         if (sink->id)
             sink->id(sink->arg, id, p);
-        if (im_infer_is_end(g, id)) {
+        if (im_infer_is_end(g, id) || id == w->chat_end) {
             r->stop = IM_INFER_STOP_EOS;
             return IM_OK;
         }
-        if (!r->bytes)
+        if (w->tok) {
+            bool stops;
+            IM_TRY(take_token(w, id, &stops));
+            if (stops)
+                return IM_OK;
+        } else if (!r->bytes)
             show_id(w, id);
         else if (id < IM_BYTE_EOD && take_byte(w, id))
             return IM_OK;
@@ -182,10 +230,19 @@ static im_status go_on(im_infer *g, writer *w, int64_t most)
     return IM_OK;
 }
 
-static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options *o, int64_t most, const im_infer_sink *sink, im_infer_result *r)
+static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options *o, const im_tok *tok, int64_t most, const im_infer_sink *sink,
+                           im_infer_result *r)
 {
-    writer w = {.stops = {.text = o->stop.item, .n = o->stop.n}, .sink = sink, .r = r};
+    writer w = {.ctx = ctx, .tok = tok, .chat_end = -1, .stops = {.text = o->stop.item, .n = o->stop.n}, .sink = sink, .r = r};
+    if (o->chat)
+        im_infer_chat_of(tok, &w.chat_end);
     im_status status = go_on(g, &w, most);
+    if (status == IM_OK && tok && r->stop != IM_INFER_STOP_STRING) { /* bytes that waited for more */
+        status = im_tok_stream_end(ctx, tok, &w.stream, &w.piece);
+        take_piece(&w);
+    }
+    im_tok_stream_free(&w.stream);
+    im_str_free(&w.piece);
     im_infer_stops_end(&w.stops, &w.bytes); /* a stop string that did not come whole is text */
     show(&w, true);
     if (status == IM_OK && (w.bytes.failed || r->text.failed))
@@ -208,11 +265,11 @@ static im_status make_room(im_context *ctx, const im_infer_options *o, int64_t m
     return IM_OK;
 }
 
-static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *o, const im_infer_sink *sink, im_infer_result *r)
+static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *o, const im_tok *tok, const im_infer_sink *sink, im_infer_result *r)
 {
     int64_t most = 0;
     double t0 = im_clock_now();
-    IM_TRY(make_prompt(ctx, o, g, r));
+    IM_TRY(make_prompt(ctx, o, g, tok, r));
     IM_TRY(count_new(ctx, o, im_infer_model(g), r->nprompt, &most));
     IM_TRY(make_room(ctx, o, most, r));
     im_infer_config cfg = im_infer_config_of(o);
@@ -222,7 +279,7 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
     double t1 = im_clock_now();
     IM_TRY(im_infer_feed(g, r->prompt, r->nprompt, r->prompt_logprob));
     double t2 = im_clock_now();
-    IM_TRY(write_all(ctx, g, o, most, sink, r));
+    IM_TRY(write_all(ctx, g, o, tok, most, sink, r));
     r->load_s = t1 - t0;
     r->prompt_s = t2 - t1;
     r->next_s = im_clock_now() - t2;
@@ -236,7 +293,11 @@ im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const ch
     im_infer *g;
     IM_TRY(check_options(ctx, o));
     IM_TRY(im_infer_open(ctx, o->model, models_dir, &g));
-    im_status status = generate(ctx, g, o, sink ? sink : &none, &r);
+    im_tok *tok = NULL;
+    im_status status = im_infer_open_tokenizer(ctx, g, &tok);
+    if (status == IM_OK)
+        status = generate(ctx, g, o, tok, sink ? sink : &none, &r);
+    im_tok_close(tok);
     im_infer_close(g);
     if (status == IM_OK)
         *out = r;

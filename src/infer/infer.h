@@ -8,6 +8,7 @@
 
 #include "base/option.h"
 #include "checkpoint/session.h"
+#include "data/tokenizer.h"
 
 /* ---- generator: one sequence ------------------------------------------------------------------ */
 
@@ -84,9 +85,20 @@ typedef struct im_infer_options {
     int64_t threads;
     int kernels, device; /* im_kernels; 1: deferred */
     bool json;           /* for the command line */
+    bool chat;           /* the prompt is what a user says */
 } im_infer_options;
-enum { IM_INFER_ROWS = 15 };
+enum { IM_INFER_ROWS = 16 };
 extern const im_option im_infer_rows[IM_INFER_ROWS];
+
+/* ---- text through the model's tokenizer (tokens.c) ------------------------------------------------- */
+
+/* How a conversation is written: by the special tokens that the tokenizer has. */
+typedef enum im_infer_chat { IM_INFER_CHAT_PLAIN, IM_INFER_CHAT_ML, IM_INFER_CHAT_LLAMA3 } im_infer_chat;
+/* *out NULL: the model's directory has no tokenizer.json. Refused: one with more ids than the model. */
+im_status im_infer_open_tokenizer(im_context *ctx, const im_infer *g, im_tok **out) IM_MUST_CHECK;
+im_infer_chat im_infer_chat_of(const im_tok *t, int32_t *end); /* end: the id that ends an answer; -1: none */
+/* The ids of a prompt, as Transformers makes them; of an empty one what stands in front of a text. */
+im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text, size_t n, bool chat, im_tok_ids *out) IM_MUST_CHECK;
 
 /* Drawing and machine as the options say; sizes are the caller's. */
 im_infer_config im_infer_config_of(const im_infer_options *o);
@@ -110,8 +122,8 @@ typedef struct im_infer_result {
     float *prompt_logprob, *logprob; /* prompt_logprob NULL unless asked for; its first is NaN */
     im_str text;                     /* of a byte model: UTF-8, without end and stop string; else the ids in decimal */
     im_infer_stop stop;
-    const char *stop_string; /* of the options; NULL when that was not the reason */
-    bool bytes;
+    const char *stop_string;         /* of the options; NULL when that was not the reason */
+    bool bytes;                      /* text is text, not ids: a model of bytes, or one with a tokenizer.json */
     double load_s, prompt_s, next_s; /* seconds: until ready, for the prompt, for the new ids */
 } im_infer_result;
 

@@ -46,7 +46,10 @@ typedef struct im_train_run {
     int64_t first_step;        /* meta.step when this process began */
     double loop_began;         /* clock */
     double elapsed;            /* seconds trained, as rank 0 saw them after the last step */
-    bool bad_weights;          /* the update of the last step made some: on this rank, after look() on any */
+    im_metrics last;           /* of the step that was run last, as this rank saw it */
+    bool ran;                  /* it is not in meta yet */
+    int saw_nonfinite;         /* ranks that saw that it is not finite: all, or something is wrong */
+    int saw_bad;               /* ranks whose weights it made not finite */
     bool finished, stop;       /* seen at the same time: the end is reached, a signal came */
     bool agreed;               /* an error that all ranks have come to alike: nobody waits for anybody */
     double elapsed_before;     /* seconds of earlier processes */
@@ -88,7 +91,7 @@ void im_train_teardown(im_train_run *r);
 
 /* ---- token_bytes.c */
 /* *out: [vocabulary], free(); NULL when it is not known. */
-im_status im_train_token_bytes(im_context *ctx, const im_model *m, int32_t **out) IM_MUST_CHECK;
+im_status im_train_token_bytes(im_context *ctx, const im_model *m, const char *tokenizer_dir, int32_t **out) IM_MUST_CHECK;
 
 /* ---- refuse.c */
 /* The plan's rules, and the job's size. A layout that is refused is told with the nearest ones that work. */
@@ -151,7 +154,8 @@ im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK; /* waits; the error 
 
 /* ---- nonfinite.c */
 im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const im_source *src) IM_MUST_CHECK;
-im_status im_train_bad_weights(im_train_run *r) IM_MUST_CHECK; /* the step that was just done has made them, on some rank */
+/* The step has changed weights on some rank and must not have: it made them not finite, or other ranks saw that it was not. */
+im_status im_train_bad_weights(im_train_run *r) IM_MUST_CHECK;
 
 /* ---- memory.c */
 im_status im_train_measure_memory(im_train_run *r) IM_MUST_CHECK; /* all ranks: into the summary and metrics.jsonl */

@@ -17,6 +17,11 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
     {"valid-share", IM_OPT_REAL, "0", 0, 0.99, NULL,
      "Instead of --valid: evaluate on the last documents of each file of --data, this share of its tokens, and leave them out of the training.",
      "SHARE", AT(valid_share), 0, false, NULL},
+    {"tokenizer", IM_OPT_STRING, NULL, 0, 0, NULL,
+     "Directory with the tokenizer.json that made the ids: checkpoints get it, and bits per byte are counted with it. Default: the model's "
+     "directory, if "
+     "it has one.",
+     "DIR", AT(tokenizer), 0, false, NULL},
     {"out", IM_OPT_STRING, NULL, 0, 0, NULL, "Run directory to make; one that exists is refused. Default: the first free runs/MODEL-N.", "DIR",
      AT(out), 'o', false, NULL},
     {"init", IM_OPT_CHOICE, "auto", 0, 0, "auto|random",
@@ -277,7 +282,6 @@ static im_status rule_sequence_parallel(im_context *ctx, const im_train_options 
                        "--no-sequence-parallel");
     return IM_OK;
 }
-
 
 static im_status rule_fault(im_context *ctx, const im_train_options *o)
 {

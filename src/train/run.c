@@ -154,7 +154,7 @@ static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, con
                           .valid = true};
     IM_TRY(im_feed_open(ctx, o->data, &cfg, &j->data));
     p->documents = im_feed_documents(j->data);
-    IM_TRY(im_train_token_bytes(ctx, j->session.model, &j->token_bytes));
+    IM_TRY(im_train_token_bytes(ctx, j->session.model, j->session.model->dir, &j->token_bytes));
     im_train_eval_plan(j->data, o->seq_len, o->batch, o->batches, j->token_bytes, &j->eval);
     im_train_eval_want(&j->eval, want, &nwant);
     return im_checkpoint_session_start(ctx, &j->session, o->device == 1, (im_kernels)o->kernels, want, nwant);

@@ -2,6 +2,7 @@
 #include "train/internal.h"
 
 #include "checkpoint/session.h"
+#include "data/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,6 +24,22 @@ static im_status check_plan_model(im_train_run *r)
                    r->o.plan_file, r->o.plan_family, r->o.plan_parameters, r->model->source, r->model->family, im_model_param_count(r->model));
 }
 
+/* The ids of another tokenizer than the model's: its files go into the checkpoints. */
+static im_status take_tokenizer(im_train_run *r)
+{
+    im_tok *t;
+    if (!im_path_is_dir(r->o.tokenizer))
+        return im_fail(r->ctx, IM_ERR_ARG, "--tokenizer %s: a directory with a tokenizer.json is needed", r->o.tokenizer);
+    IM_TRY(im_tok_open(r->ctx, r->o.tokenizer, &t));
+    int64_t ids = im_tok_vocab(t);
+    im_tok_close(t);
+    if (ids > r->model->arch.V)
+        return im_fail(r->ctx, IM_ERR_ARG, "--tokenizer %s has %" PRId64 " ids, the model's vocabulary is %" PRId64 " (%s: vocab_size)",
+                       r->o.tokenizer, ids, r->model->arch.V, r->model->source);
+    r->copy_from = r->o.tokenizer;
+    return IM_OK;
+}
+
 static im_status open_model(im_train_run *r)
 {
     char dir[IM_TRAIN_PATH];
@@ -32,6 +49,8 @@ static im_status open_model(im_train_run *r)
         IM_TRY(im_checkpoint_resolve(r->ctx, r->o.model, dir, sizeof dir));
     IM_TRY(im_model_open(r->ctx, dir, r->env->models_dir, &r->model));
     r->copy_from = r->model->dir;
+    if (r->o.tokenizer && !r->from[0]) /* a checkpoint has its own */
+        IM_TRY(take_tokenizer(r));
     IM_TRY(check_plan_model(r));
     return im_model_need_runnable(r->ctx, r->model);
 }
@@ -44,7 +63,7 @@ static im_status open_valid(im_train_run *r, im_feed_config cfg)
     if (r->o.valid)
         cfg.valid_share = 0;
     IM_TRY(im_feed_open(r->ctx, r->o.valid ? r->o.valid : r->o.data, &cfg, &r->valid));
-    IM_TRY(im_train_token_bytes(r->ctx, r->model, &r->token_bytes));
+    IM_TRY(im_train_token_bytes(r->ctx, r->model, r->copy_from, &r->token_bytes));
     im_train_eval_plan(r->valid, r->o.seq_len, r->o.micro_batch, r->o.eval_batches, r->token_bytes, &r->eval);
     im_train_eval_split(&r->eval, r->o.micro_batch, (int)r->o.dp);
     return IM_OK;

@@ -21,7 +21,7 @@ typedef enum im_train_nonfinite { IM_TRAIN_NONFINITE_STOP, IM_TRAIN_NONFINITE_SK
 typedef enum im_train_schedule { IM_TRAIN_CONSTANT, IM_TRAIN_LINEAR, IM_TRAIN_COSINE, IM_TRAIN_WSD } im_train_schedule;
 
 typedef struct im_train_options {
-    const char *model, *data, *valid, *out;
+    const char *model, *data, *valid, *tokenizer, *out;
     double valid_share;
     int64_t steps, tokens;
     double minutes;
@@ -60,7 +60,7 @@ typedef struct im_train_options {
 
 enum { IM_TRAIN_MAX_RANKS = 64 }; /* threads of one process */
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 56, IM_TRAIN_SAVED_ROWS = 50 };
+enum { IM_TRAIN_ROWS = 57, IM_TRAIN_SAVED_ROWS = 51 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;

@@ -247,7 +247,7 @@ static void test_files(void **state)
     assert_false(im_path_exists(path));
 
     snprintf(path, sizeof path, "%s/a/b/c/file/below", dir);
-    assert_int_equal(im_mkdirs(ctx, path), IM_ERR_IO);
+    assert_int_equal(im_mkdirs(ctx, path), IM_ERR_EXISTS);
     im_error_clear(ctx);
     assert_int_equal(im_file_read(ctx, path, 5, &data, &len), IM_ERR_IO);
     im_error_clear(ctx);

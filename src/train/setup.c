@@ -120,7 +120,7 @@ static im_status make_plan(im_train_run *r)
     im_plan *p = &r->plan;
     int cores = im_machine_cores();
     IM_TRY(im_train_plan(r->ctx, &r->o, r->model, r->cut, p));
-    p->documents = im_feed_documents(r->data);
+    p->documents = r->data ? im_feed_documents(r->data) : r->o.attention == IM_REACH_DOCUMENT; /* im_train_predict: no data */
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
     IM_TRY(im_train_check_layout(r));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
@@ -282,8 +282,7 @@ im_status im_train_load_state(im_train_run *r, const char *from)
 
 void im_train_close_rank(im_train_run *r)
 {
-    if (r->saving)
-        im_train_save_reap(r, true);
+    im_train_save_abandon(r);
     im_engine_close(r->engine);
     im_train_watchdog_remove(r);
     im_comm_destroy(r->world);

@@ -1,16 +1,13 @@
 /* api: the calls of imece.h that use more than one folder. */
 #include "api/internal.h"
-#include "data/data.h"
+#include "data/corpus.h"
 #include "infer/infer.h"
 #include "train/train.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const im_hooks no_hooks;
 
@@ -22,46 +19,13 @@ static const char *models_dir(const im_hooks *hooks, char *buf)
 
 /* ---- data -------------------------------------------------------------------------- */
 
-static im_status feed_file(im_context *ctx, im_corpus *c, const char *path, char *buf, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return im_fail_errno(ctx, "%s: cannot open", path);
-    im_status status = IM_OK;
-    im_corpus_begin_file(c, path);
-    while (status == IM_OK) {
-        ssize_t n = read(fd, buf, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n == 0)
-            break;
-        status = n < 0 ? im_fail_errno(ctx, "%s: cannot read", path) : im_corpus_feed(c, buf, (size_t)n);
-    }
-    close(fd);
-    return status == IM_OK ? im_corpus_end_file(c) : status;
-}
-
 im_status im_data_build(im_context *ctx, const char *name, const char *const *files, size_t n, double valid_fraction)
 {
-    enum { SIZE = 1 << 20 };
     if (!(valid_fraction >= 0 && valid_fraction <= 0.99))
         return im_fail(ctx, IM_ERR_ARG, "im_data_build: valid_fraction %g is not from 0 to 0.99", valid_fraction);
-    const im_corpus_config cfg = {.split = IM_SPLIT_FILE, .valid_fraction = valid_fraction};
+    const im_corpus_config cfg = {.input = files, .ninput = n, .out = name, .eod = IM_CORPUS_EOD_DEFAULT, .valid_fraction = valid_fraction};
     im_corpus_result result;
-    im_corpus *c;
-    void *buf;
-    im_status status;
-    IM_TRY(im_alloc(ctx, SIZE, 1, &buf));
-    IM_TRY_GOTO(im_corpus_create(ctx, name, &cfg, &c), free_buf);
-    for (size_t i = 0; i < n; i++)
-        IM_TRY_GOTO(feed_file(ctx, c, files[i], buf, SIZE), abandon_corpus);
-    status = im_corpus_finish(c, &result);
-    goto free_buf;
-abandon_corpus:
-    im_corpus_abandon(c);
-free_buf:
-    free(buf);
-    return status;
+    return im_corpus_build(ctx, &cfg, &result);
 }
 
 /* ---- training and evaluation --------------------------------------------------------- */

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* jansson's own limit is 2048 and its tree has no positions, so the depth is counted on the text. */
-static im_status check_depth(im_context *ctx, const char *name, const char *text, size_t len)
+static im_status check_depth(im_context *ctx, const char *name, int64_t line, const char *text, size_t len)
 {
-    int depth = 0, line = 1;
+    int depth = 0;
     size_t line_start = 0;
     bool quoted = false;
     for (size_t i = 0; i < len; i++) {
@@ -26,7 +26,7 @@ static im_status check_depth(im_context *ctx, const char *name, const char *text
             quoted = true;
         else if (c == '[' || c == '{') {
             if (++depth > IM_TREE_MAX_DEPTH)
-                return im_fail(ctx, IM_ERR_FORMAT, "%s: line %d, column %zu: nested deeper than %d", name, line, i - line_start + 1,
+                return im_fail(ctx, IM_ERR_FORMAT, "%s: line %lld, column %zu: nested deeper than %d", name, (long long)line, i - line_start + 1,
                                (int)IM_TREE_MAX_DEPTH);
         } else if (c == ']' || c == '}')
             depth--;
@@ -114,7 +114,12 @@ static im_status convert(im_json *doc, json_t *from, bool ints_as_real, im_json_
 
 im_status im_json_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out)
 {
-    IM_TRY(check_depth(ctx, name, text, len));
+    return im_json_parse_at(ctx, name, 1, text, len, out);
+}
+
+im_status im_json_parse_at(im_context *ctx, const char *name, int64_t line, const char *text, size_t len, im_json **out)
+{
+    IM_TRY(check_depth(ctx, name, line, text, len));
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_error_t error;
     bool ints_as_real = false;
@@ -124,7 +129,8 @@ im_status im_json_parse(im_context *ctx, const char *name, const char *text, siz
         parsed = json_loadb(text, len, flags | JSON_DECODE_INT_AS_REAL, &error);
     }
     if (!parsed)
-        return im_fail(ctx, IM_ERR_FORMAT, "%s: line %d, column %d: not JSON: %s", name, error.line, error.column, error.text);
+        return im_fail(ctx, IM_ERR_FORMAT, "%s: line %lld, column %d: not JSON: %s", name, (long long)(line - 1 + error.line), error.column,
+                       error.text);
     im_json *doc;
     im_status status;
     IM_TRY_GOTO(im_tree_create(ctx, name, &doc), free_parsed);

@@ -13,6 +13,8 @@ typedef struct im_json_value im_json_value; /* borrowed from its document */
 /* `name` is what messages call the document (its path). Duplicate keys, depth over 64, trailing text
  * and text that is not UTF-8 are errors with line and column. Large integers beyond int64 are reals. */
 im_status im_json_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out) IM_MUST_CHECK;
+/* The same of a text that begins at `line` of what `name` calls: a line of a .jsonl file. */
+im_status im_json_parse_at(im_context *ctx, const char *name, int64_t line, const char *text, size_t len, im_json **out) IM_MUST_CHECK;
 im_status im_json_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out) IM_MUST_CHECK;
 im_status im_yaml_parse(im_context *ctx, const char *name, const char *text, size_t len, im_json **out) IM_MUST_CHECK;
 im_status im_yaml_load(im_context *ctx, const char *path, size_t max_bytes, im_json **out) IM_MUST_CHECK;

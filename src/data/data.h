@@ -89,37 +89,6 @@ im_status im_tokens_finish(im_tokens_writer *w) IM_MUST_CHECK; /* frees w in eve
 void im_tokens_abandon(im_tokens_writer *w);                   /* removes the temporary files */
 void im_tokens_leave(im_tokens_writer *w);                     /* leaves them, for a writer that goes on */
 
-/* ---- text to byte-level token files ------------------------------------------- */
-
-/* What ends a document. IM_SPLIT_FILE: the end of the file. LINES: every newline (which is dropped). BLANK: a run of lines of white
- * space only. SEPARATOR: a line that is exactly `separator`. Empty documents are dropped. Each document is its bytes, then IM_BYTE_EOD. */
-typedef enum im_split { IM_SPLIT_FILE, IM_SPLIT_LINES, IM_SPLIT_BLANK, IM_SPLIT_SEPARATOR } im_split;
-
-typedef struct im_corpus_config {
-    bool ids;    /* the input is ids in decimal, a document a line, from another tokenizer; split is not looked at */
-    int32_t eod; /* ids: appended to each document; -1: none */
-    im_split split;
-    const char *separator;
-    double valid_fraction; /* of the documents, by a hash of (seed, document number); 0: none; ignored with valid_every */
-    int64_t valid_every;   /* every N-th document; 0: by fraction */
-    uint64_t seed;
-} im_corpus_config;
-
-typedef struct im_corpus_result {
-    int64_t documents[2], tokens[2]; /* train, validation */
-    bool by_position;                /* no document fell to validation: the last part of the text did */
-} im_corpus_result;
-
-/* Writes PREFIX-train and, when some validation is asked for, PREFIX-valid. */
-typedef struct im_corpus im_corpus;
-im_status im_corpus_create(im_context *ctx, const char *prefix, const im_corpus_config *cfg, im_corpus **out) IM_MUST_CHECK;
-void im_corpus_begin_file(im_corpus *c, const char *name); /* optional: what messages call the input; borrowed */
-im_status im_corpus_feed(im_corpus *c, const void *bytes, size_t n) IM_MUST_CHECK;
-im_status im_corpus_end_file(im_corpus *c) IM_MUST_CHECK;
-/* Frees c in every case. IM_ERR_FORMAT when there was no text, or too little to have both files. */
-im_status im_corpus_finish(im_corpus *c, im_corpus_result *out) IM_MUST_CHECK;
-void im_corpus_abandon(im_corpus *c); /* NULL is allowed */
-
 /* ---- what counting can do: interpolated n-gram models of ids below 257 ---------- */
 
 enum { IM_NGRAM_MAX = 3 };

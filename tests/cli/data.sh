@@ -18,7 +18,7 @@ expect "build: no validation file without validation" 0 -- test ! -e d-valid.idx
 expect "build: lines, validation by document" 0 '^l-train: .* in 1[0-9]* documents' '^l-valid: .* documents' -- "$IMECE" data build lines.txt --split lines --out l
 expect "info: both files of a name" 0 'l-train' 'l-valid' 'id type +uint16' 'ids +[0-9]+ to 256' -- "$IMECE" data info l
 expect "info --json" 0 '"documents": [0-9]+, "dtype": "uint16"' -- "$IMECE" data info l-train --json
-expect "build: exists" 1 'l-train.bin exists: .*--force' -- "$IMECE" data build lines.txt --out l
+expect "build: exists" 1 'l-train.idx exists: .*--force' -- "$IMECE" data build lines.txt --out l
 expect "build --force, standard input, one document divided by position" 0 'last 5 % of the input' -- sh -c "'$IMECE' data build - --out l --force <lines.txt"
 expect "build --force without validation removes the old validation file" 0 -- sh -c "'$IMECE' data build lines.txt --out l --force --valid-fraction 0 && test ! -e l-valid.idx"
 expect "build: separator" 0 '^s-train: .* in 4 documents' -- sh -c "printf 'a\n%%\nb\n%%\n%%\nc\n50%%\n%%\nd' | '$IMECE' data build - --separator % --out s --valid-fraction 0"

@@ -1,4 +1,4 @@
-/* src/data: token files (written, read, refused), the order of samples, text to documents, n-grams. */
+/* src/data: token files (written, read, refused), the order of samples, n-grams. */
 #include "data/feed.h"
 #include "data/index.h"
 #include <setjmp.h>
@@ -534,127 +534,6 @@ static char *documents(const char *name)
     return text;
 }
 
-static void test_documents(void **state)
-{
-    (void)state;
-    static const struct {
-        im_split split;
-        const char *separator, *text, *want;
-    } cases[] = {
-        {IM_SPLIT_FILE, NULL, "a\n\nb\n", "a\n\nb\n|"},
-        {IM_SPLIT_FILE, NULL, "\xc3\xbc\xff", "\xc3\xbc\xff|"},
-        {IM_SPLIT_LINES, NULL, "a\n\nb\nc", "a|b|c|"},
-        {IM_SPLIT_BLANK, NULL, "a\nb\n\n \t\r\nc\n\n", "a\nb\n|c\n|"},
-        {IM_SPLIT_BLANK, NULL, "\n\n  x\n   \ny", "  x\n|y|"},
-        {IM_SPLIT_BLANK, NULL, "x\n   ", "x\n|"},
-        {IM_SPLIT_SEPARATOR, "%", "one\n%\ntwo\n%%\n50%\n%\n%\nthree", "one\n|two\n%%\n50%\n|three|"},
-        {IM_SPLIT_SEPARATOR, "%", "one\r\n%\r\ntwo\n%", "one\r\n|two\n|"},
-        {IM_SPLIT_SEPARATOR, "<|end|>", "a\n<|end|> \n<|end|>\n<|en\nb", "a\n<|end|> \n|<|en\nb|"},
-    };
-    for (size_t i = 0; i < IM_COUNT_OF(cases); i++)
-        for (size_t piece = 1; piece <= 40; piece *= 3) { /* however the text arrives */
-            im_corpus_config cfg = {.split = cases[i].split, .separator = cases[i].separator};
-            im_corpus *c;
-            im_corpus_result r;
-            ok(im_corpus_create(ctx, path("doc"), &cfg, &c));
-            for (size_t at = 0, n = strlen(cases[i].text); at < n; at += piece)
-                ok(im_corpus_feed(c, cases[i].text + at, n - at < piece ? n - at : piece));
-            ok(im_corpus_end_file(c));
-            ok(im_corpus_finish(c, &r));
-            assert_string_equal(documents("doc-train"), cases[i].want);
-            assert_false(im_path_exists(path("doc-valid.idx")));
-        }
-}
-
-/* Ids from another tokenizer, in pieces of any size. */
-static void test_ids(void **state)
-{
-    (void)state;
-    static const char text[] = "1 2  128000\n\n \t7\r\n2147483647";
-    static const int32_t want[] = {1, 2, 128000, 9, 7, 9, INT32_MAX, 9};
-    for (size_t piece = 1; piece < sizeof text; piece++) {
-        im_corpus_config cfg = {.ids = true, .eod = 9};
-        im_corpus *c;
-        im_corpus_result r;
-        im_tokens *t;
-        ok(im_corpus_create(ctx, path("ids"), &cfg, &c));
-        for (size_t at = 0, n = sizeof text - 1; at < n; at += piece)
-            ok(im_corpus_feed(c, text + at, n - at < piece ? n - at : piece));
-        ok(im_corpus_finish(c, &r));
-        assert_int_equal(r.documents[0], 3);
-        assert_int_equal(r.tokens[0], 8);
-        ok(im_tokens_open(ctx, path("ids-train"), &t));
-        int32_t got[8];
-        ok(im_tokens_read(ctx, t, 0, 8, got));
-        assert_memory_equal(got, want, sizeof got);
-        im_tokens_close(t);
-    }
-    static const char *const bad[][2] = {{"1\n2 x", "line 2: byte 0x78"}, {"2147483648", "line 1: an id larger"}, {"-1", "line 1: byte 0x2d"}};
-    for (size_t i = 0; i < IM_COUNT_OF(bad); i++) {
-        im_corpus_config cfg = {.ids = true, .eod = -1};
-        im_corpus *c;
-        ok(im_corpus_create(ctx, path("ids"), &cfg, &c));
-        refused(im_corpus_feed(c, bad[i][0], strlen(bad[i][0])), IM_ERR_FORMAT, bad[i][1]);
-        im_corpus_abandon(c);
-    }
-}
-
-static void test_division(void **state)
-{
-    (void)state;
-    enum { N = 4000 };
-    for (int every = 0; every < 2; every++) {
-        im_corpus_config cfg = {.split = IM_SPLIT_LINES, .valid_fraction = 0.1, .valid_every = every ? 8 : 0, .seed = 5};
-        im_corpus *c;
-        im_corpus_result r;
-        ok(im_corpus_create(ctx, path("div"), &cfg, &c));
-        for (int i = 0; i < N; i++) {
-            char line[16];
-            ok(im_corpus_feed(c, line, (size_t)snprintf(line, sizeof line, "%d\n", i)));
-        }
-        ok(im_corpus_finish(c, &r));
-        assert_false(r.by_position);
-        assert_int_equal(r.documents[0] + r.documents[1], N);
-        if (every)
-            assert_int_equal(r.documents[1], N / 8);
-        else
-            assert_true(r.documents[1] > 340 && r.documents[1] < 460); /* 400 +- 3 sigma */
-        unsigned char in[2][N] = {{0}};
-        for (int k = 0; k < 2; k++)
-            for (char *p = documents(k ? "div-valid" : "div-train"); *p; p = strchr(p, '|') + 1)
-                in[k][atoi(p)]++;
-        for (int i = 0; i < N; i++) {
-            assert_int_equal(in[0][i] + in[1][i], 1);
-            if (every)
-                assert_int_equal(in[1][i], i % 8 == 7);
-        }
-        assert_int_equal(in[0][0], 1);
-    }
-}
-
-static void test_by_position(void **state)
-{
-    (void)state;
-    im_corpus_config cfg = {.split = IM_SPLIT_FILE, .valid_fraction = 0.25};
-    im_corpus *c;
-    im_corpus_result r;
-    ok(im_corpus_create(ctx, path("pos"), &cfg, &c));
-    ok(im_corpus_feed(c, "abcdefghijklmno", 15)); /* 16 with its end */
-    ok(im_corpus_finish(c, &r));
-    assert_true(r.by_position);
-    assert_int_equal(r.tokens[0], 12);
-    assert_int_equal(r.tokens[1], 4);
-    assert_string_equal(documents("pos-train"), "abcdefghijkl/");
-    assert_string_equal(documents("pos-valid"), "mno|");
-    ok(im_corpus_create(ctx, path("pos"), &cfg, &c));
-    ok(im_corpus_feed(c, "a", 1));
-    refused(im_corpus_finish(c, &r), IM_ERR_FORMAT, "too few");
-    ok(im_corpus_create(ctx, path("pos"), &cfg, &c));
-    refused(im_corpus_finish(c, &r), IM_ERR_FORMAT, "no text");
-    assert_string_equal(documents("pos-valid"), "mno|"); /* a build that failed leaves the old one whole */
-    assert_false(im_path_exists(path("pos-train.bin.tmp")));
-}
-
 /* Every place to cut three documents, and the longest of them in pieces. */
 static void test_move_tail(void **state)
 {
@@ -750,10 +629,8 @@ int main(void)
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_format_bytes),  cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_bad_index),   cmocka_unit_test(test_absent),        cmocka_unit_test(test_id_types),
         cmocka_unit_test(test_large),       cmocka_unit_test(test_constant_open), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_resume),      cmocka_unit_test(test_partition),     cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_ids),         cmocka_unit_test(test_division),      cmocka_unit_test(test_by_position),
-        cmocka_unit_test(test_move_tail),   cmocka_unit_test(test_ngram),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_uniform),       cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_partition),   cmocka_unit_test(test_move_tail),     cmocka_unit_test(test_ngram),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

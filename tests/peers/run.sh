@@ -7,4 +7,5 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${IMECE_BUILD:-$ROOT/build}
 . "$ROOT/tests/peers/venv.sh"
 cmake --build "$BUILD" --target imece peer_logits >/dev/null
+"$PYTHON" "$ROOT/tests/peers/check_tokenizers.py" --build "$BUILD"
 exec "$PYTHON" "$ROOT/tests/peers/check_peers.py" --build "$BUILD" "$@"

@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-peers check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-peers check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -35,6 +35,9 @@ install: all
 
 bench: all
 	@$(BUILD)/imece bench cpu
+
+bench-comm: all
+	@$(PYTHON) bench/comm/bench_comm.py --build $(BUILD)
 
 bench-peers: all
 	@tools/deps.sh peers
@@ -74,4 +77,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-peers check-peers check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-peers check-peers check-trixie asan ubsan tsan clang fuzz fmt clean

@@ -2,7 +2,7 @@
  * raw_mpi.c. With threads all ranks are in this process; with an MPI plug-in, started by mpirun, this process is one.
  *
  * Rank r reads lines "OP BYTES TIMES" from FIFO.r; rank 0 answers "queued SECONDS waited SECONDS": of one of TIMES calls that
- * are queued one after the other, and of one that the caller waits for.
+ * are queued one after the other, and of one that the caller waits for; and "queued,in_place SECONDS" where there is such a form.
  */
 #include "cli/bench_comm.h"
 
@@ -38,7 +38,10 @@ static im_status turns(rank_main *r, im_bench_comm_rank *b)
         if (s == IM_OK && !row.good)
             s = im_fail(r->ctx, IM_ERR_CHECK, "%s of %zu bytes gave a wrong result", op, nbytes);
         if (s == IM_OK && !r->rank) {
-            printf("queued %.9f waited %.9f\n", row.seconds, row.blocking);
+            printf("queued %.9f waited %.9f", row.seconds, row.blocking);
+            if (row.in_place > 0)
+                printf(" queued,in_place %.9f", row.in_place);
+            putchar('\n');
             fflush(stdout);
         }
     }

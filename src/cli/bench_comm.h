@@ -8,6 +8,7 @@ typedef struct im_bench_comm_row {
     const char *op;
     size_t nbytes;            /* as nccl-tests count: of the whole, reduced or gathered; of one message */
     double seconds, blocking; /* medians: one of many in a queue; one that the host waits for */
+    double in_place;          /* as seconds, in place; a turn's, where there is such a form */
     double share;             /* bus bandwidth = share x algorithm bandwidth: what crosses a link */
     bool good;                /* the result was right */
 } im_bench_comm_row;
@@ -22,6 +23,7 @@ typedef struct im_bench_comm_rank {
     im_queue *q;
     im_buffer in, out;
     int op;
+    bool in_place;
     size_t n; /* fp32 elements of the whole */
 } im_bench_comm_rank;
 

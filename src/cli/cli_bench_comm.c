@@ -86,11 +86,12 @@ static void *rank_main(void *arg)
 static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
 {
     const char *backend = b->mpi ? "mpi" : b->world ? "threads" : "self";
+    int cores = b->mpi ? im_comm_mpi_where(b->mpi).cores : im_machine_cores();
     if (o->json)
-        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks, im_machine_cores());
+        im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks, cores);
     else
-        im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks, backend,
-                      im_machine_cores(), "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
+        im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks, backend, cores,
+                      "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
     for (size_t i = 0; i < b->n; i++) {
         const im_bench_comm_row *r = &b->row[i];
         double rate = (double)r->nbytes / r->seconds;

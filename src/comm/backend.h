@@ -124,8 +124,11 @@ void im_comm_copy(const im_comm_call *call);
 /* ---- arithmetic (reduce.c) ----------------------------------------------------------------- */
 
 bool im_comm_can_reduce(im_dtype t); /* fp32, fp64, bf16, fp16, i32, i64, u8 */
-/* dst[0..ndst)[i] = src[0][i] op src[1][i] op ... in that order, for i in [0, n). bf16 and fp16 are accumulated in fp32
- * and rounded once (to nearest even). A dst may be a src; else they do not overlap. nsrc, ndst >= 1. */
-void im_comm_fold(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r);
+/* dst[i] = src[0][i] op src[1][i] op ... in that order, for i in [0, n). bf16 and fp16 are accumulated in fp32 and rounded
+ * once (to nearest even). dst may be a src; else they do not overlap. nsrc >= 1. */
+void im_comm_fold(void *dst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r);
+/* The same to ndst places, written past the caches: for what other cores have read and will read. */
+void im_comm_fold_past(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r);
+void im_comm_copy_past(void *dst, const void *src, size_t nbytes);
 
 #endif

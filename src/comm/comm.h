@@ -43,12 +43,13 @@ typedef struct im_comm_mpi_config {
     const char *plugin;  /* path */
     double deadline;     /* seconds that a rank waits for the others in one operation; 0: 300 */
     double start;        /* seconds that it waits for all others to start MPI; 0: 300 */
-    int cores;           /* of this machine, shared by its ranks; 0: im_machine_cores(). With two for each rank, waits spin */
+    int cores;           /* of this machine, shared by its ranks; 0: all that they may use. With two for each rank, waits spin */
     size_t piece, block; /* bytes of a message at most, and of a step of a sum (multiple of 64); 0: 1 GiB, 256 KiB */
     bool apart;          /* MPI's messages also between ranks of one machine, which else share memory */
 } im_comm_mpi_config;
 typedef struct im_comm_mpi_place {
     int rank, size, local_rank, local_size; /* local: of this machine */
+    int cores;                              /* of this machine, that its ranks may use together: each may be bound to some */
     const char *library;                    /* "Open MPI v4.1.4"; lives as long as the world */
 } im_comm_mpi_place;
 /* All ranks refuse alike: a rank that is another build of this program (IM_ERR_ARG), an MPI without the thread level SERIALIZED

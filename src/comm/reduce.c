@@ -160,17 +160,98 @@ static void narrow(void *dst, const fold_block *a, size_t n, im_dtype t)
     }
 }
 
-void im_comm_fold(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r)
+/* ---- past the caches ------------------------------------------------------------------------- */
+
+/* A line that another core has read costs a core about 30 ns to write again (2.4 GB/s, measured on Zen 4), but nothing when it is
+ * written past the caches (28 GB/s); who reads it next takes it from memory. */
+#if defined(__has_feature)
+#define SEES_STORES (__has_feature(thread_sanitizer) || __has_feature(address_sanitizer))
+#elif defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SEES_STORES 1
+#else
+#define SEES_STORES 0
+#endif
+#if defined(__SSE2__) && !SEES_STORES /* a sanitizer does not see these */
+typedef long long quad __attribute__((vector_size(16), may_alias));
+
+static void stream_line(char *dst, const char *src)
+{
+    for (int i = 0; i < 4; i++)
+#if defined(__clang__)
+        __builtin_nontemporal_store(((const quad *)(const void *)src)[i], (quad *)(void *)dst + i);
+#else
+        __builtin_ia32_movntdq((quad *)(void *)dst + i, ((const quad *)(const void *)src)[i]);
+#endif
+}
+
+static void stream(char *dst, const char *src, size_t n)
+{
+    enum { LINE = 64 };
+    size_t head = (size_t)(-(uintptr_t)dst % LINE), at = head < n ? head : n;
+    memcpy(dst, src, at);
+    if ((uintptr_t)(src + at) % 16 == 0)
+        for (; n - at >= LINE; at += LINE)
+            stream_line(dst + at, src + at);
+    memcpy(dst + at, src + at, n - at);
+}
+
+static void stream_end(void)
+{
+    __builtin_ia32_sfence();
+}
+#else
+static void stream(char *dst, const char *src, size_t n)
+{
+    memcpy(dst, src, n);
+}
+
+static void stream_end(void)
+{
+}
+#endif
+
+/* ---- whole arrays ------------------------------------------------------------------------------- */
+
+static void fold_one(fold_block *a, const void *const *src, int nsrc, size_t at, size_t n, im_dtype t, im_reduce r)
+{
+    size_t size = im_dtype_size(t);
+    widen(a, (const char *)src[0] + at * size, n, t);
+    for (int k = 1; k < nsrc; k++)
+        fold_in(a, (const char *)src[k] + at * size, n, t, r);
+}
+
+void im_comm_fold(void *dst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r)
 {
     fold_block a;
     size_t size = im_dtype_size(t);
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t m = n - at < BLOCK ? n - at : BLOCK;
-        widen(&a, (const char *)src[0] + at * size, m, t);
-        for (int k = 1; k < nsrc; k++)
-            fold_in(&a, (const char *)src[k] + at * size, m, t, r);
-        narrow((char *)dst[0] + at * size, &a, m, t);
-        for (int k = 1; k < ndst; k++)
-            memcpy((char *)dst[k] + at * size, (char *)dst[0] + at * size, m * size);
+    for (size_t at = 0, m; at < n; at += m) {
+        m = n - at < BLOCK ? n - at : BLOCK;
+        fold_one(&a, src, nsrc, at, m, t, r);
+        narrow((char *)dst + at * size, &a, m, t);
     }
+}
+
+void im_comm_fold_past(void *const *dst, int ndst, const void *const *src, int nsrc, size_t n, im_dtype t, im_reduce r)
+{
+    _Alignas(64) fold_block a;
+    _Alignas(64) uint16_t half[BLOCK];
+    size_t size = im_dtype_size(t);
+    for (size_t at = 0, m; at < n; at += m) {
+        m = n - at < BLOCK ? n - at : BLOCK;
+        fold_one(&a, src, nsrc, at, m, t, r);
+        const char *result = (const char *)&a;
+        if (t == IM_BF16 || t == IM_F16) {
+            narrow(half, &a, m, t);
+            result = (const char *)half;
+        }
+        for (int k = 0; k < ndst; k++)
+            stream((char *)dst[k] + at * size, result, m * size);
+    }
+    stream_end();
+}
+
+void im_comm_copy_past(void *dst, const void *src, size_t nbytes)
+{
+    stream(dst, src, nbytes);
+    stream_end();
 }

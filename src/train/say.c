@@ -185,7 +185,7 @@ static void say_machine(const im_train_run *r, im_str *out)
     else
         im_str_printf(out, "machine     %d rank%s %s, each of %d thread%s; %d usable cores; %s kernels\n", r->ranks_here,
                       r->ranks_here == 1 ? "" : "s", r->env->mpi ? "on this machine, each a process" : "in this process", r->plan.threads,
-                      r->plan.threads == 1 ? "" : "s", im_machine_cores(), kernels);
+                      r->plan.threads == 1 ? "" : "s", r->env->mpi ? im_comm_mpi_where(r->env->mpi).cores : im_machine_cores(), kernels);
 }
 
 void im_train_plan_text(const im_train_run *r, im_str *out)

@@ -66,7 +66,7 @@ static void test_halves(void **state)
             a[i] = (uint16_t)i;
             zero[i] = i & 0x8000; /* -0 + -0 = -0 */
         }
-        im_comm_fold((void *[]){b}, 1, (const void *[]){a, zero}, 2, 65536, t, IM_SUM);
+        im_comm_fold(b, (const void *[]){a, zero}, 2, 65536, t, IM_SUM);
         for (int i = 0; i < 65536; i++) {
             if ((i & 0x7fff) > inf)
                 assert_true((b[i] & 0x7fff) > inf && (b[i] & 0x8000) == (i & 0x8000));
@@ -78,7 +78,7 @@ static void test_halves(void **state)
         for (int i = first; i < inf - (2 << m_bits); i++) {
             uint16_t got, x = (uint16_t)(i + (1 << m_bits)), y = (uint16_t)((i + 1) | 0x8000);
             double exact = decode(x, e_bits) + decode(y, e_bits);
-            im_comm_fold((void *[]){&got}, 1, (const void *[]){&x, &y}, 2, 1, t, IM_SUM);
+            im_comm_fold(&got, (const void *[]){&x, &y}, 2, 1, t, IM_SUM);
             double error = fabs(decode(got, e_bits) - exact), up = fabs(decode((uint16_t)(got + 1), e_bits) - exact);
             double down = got & 0x7fff ? fabs(decode((uint16_t)(got - 1), e_bits) - exact) : INFINITY;
             assert_true(error <= up && error <= down);
@@ -86,7 +86,7 @@ static void test_halves(void **state)
                 assert_true((got & 1) == 0);
         }
         uint16_t big[2] = {(uint16_t)(inf - 1), (uint16_t)(inf - 1)}, got;
-        im_comm_fold((void *[]){&got}, 1, (const void *[]){&big[0], &big[1]}, 2, 1, t, IM_SUM);
+        im_comm_fold(&got, (const void *[]){&big[0], &big[1]}, 2, 1, t, IM_SUM);
         assert_int_equal(got, inf); /* overflow */
     }
 }

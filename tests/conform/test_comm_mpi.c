@@ -1,5 +1,5 @@
-/* The MPI communicator: the suite under mpirun, with each MPI that is here; deaths of processes too. The program starts
- * mpirun with itself: test_comm_mpi --rank PLUGIN WHAT DIR is one rank. */
+/* The MPI communicator: the suite under mpirun, with each MPI that is here, over memory that ranks share ("near") and over MPI's messages
+ * ("apart"); deaths of processes too. The program starts mpirun with itself: test_comm_mpi --rank PLUGIN WHAT DIR is one rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,9 +33,14 @@ static void say(void *arg, im_log_level level, int rank, const char *part, const
     fprintf(stderr, "%d %s: %s\n", rank, part, message);
 }
 
-static bool open_process(process *p, const char *plugin, double deadline, bool cut)
+/* How the ranks of a job are connected: of WHAT's first letters. */
+typedef struct how {
+    bool apart, cut; /* cut: everything in many messages and blocks */
+} how;
+
+static bool open_process(process *p, const char *plugin, double deadline, how h)
 {
-    im_comm_mpi_config cfg = {.plugin = plugin, .deadline = deadline, .piece = cut ? 2304 : 0, .block = cut ? 1024 : 0};
+    im_comm_mpi_config cfg = {.plugin = plugin, .deadline = deadline, .piece = h.cut ? 2304 : 0, .block = h.cut ? 1024 : 0, .apart = h.apart};
     im_device_config device = {.threads = 1, .comm_threads = true};
     if (im_context_create(&p->ctx) != IM_OK)
         return false;
@@ -82,10 +87,10 @@ static bool run_case(process *p, const comm_case *what, double deadline)
     return !r.failed[0];
 }
 
-static int run_ops(const char *plugin, bool cut)
+static int run_ops(const char *plugin, how h)
 {
     process p = {0};
-    if (!open_process(&p, plugin, COMM_DEADLINE, cut))
+    if (!open_process(&p, plugin, COMM_DEADLINE, h))
         return 1;
     bool good = true;
     for (size_t i = 0; i < comm_nop_cases && good; i++)
@@ -97,7 +102,7 @@ static int run_ops(const char *plugin, bool cut)
     return good ? 0 : 1;
 }
 
-static int run_fatal(const char *plugin, const char *name)
+static int run_fatal(const char *plugin, const char *name, how h)
 {
     process p = {0};
     size_t i = 0;
@@ -106,7 +111,7 @@ static int run_fatal(const char *plugin, const char *name)
     if (i == comm_nfault_cases)
         return 1;
     double deadline = comm_fault_cases[i].deadline > 0 ? comm_fault_cases[i].deadline : COMM_DEADLINE;
-    if (!open_process(&p, plugin, deadline, false))
+    if (!open_process(&p, plugin, deadline, h))
         return 1;
     bool good = run_case(&p, &comm_fault_cases[i], deadline);
     if (good)
@@ -117,12 +122,12 @@ static int run_fatal(const char *plugin, const char *name)
 }
 
 /* The last rank is killed before, or stands still at, its 3rd operation; the others have a ring that says where they wait. */
-static int run_loss(const char *plugin, const char *dir, bool hang)
+static int run_loss(const char *plugin, const char *dir, bool hang, how h)
 {
     process p = {0};
     char path[512];
     im_comm_fault never = {.at = UINT64_MAX}, fault = {.kind = hang ? IM_FAULT_DELAY : IM_FAULT_DIE, .at = 3, .process = true, .seconds = 100};
-    if (!open_process(&p, plugin, 1.5, false))
+    if (!open_process(&p, plugin, 1.5, h))
         return 1;
     snprintf(path, sizeof path, "%s/%d", dir, p.at.rank);
     if (im_comm_faulty(p.world, p.at.rank == p.at.size - 1 ? &fault : &never, &p.world) != IM_OK || im_comm_traced(p.world, path, &p.world) != IM_OK)
@@ -141,12 +146,15 @@ static int run_loss(const char *plugin, const char *dir, bool hang)
 
 static int rank_main(const char *plugin, const char *what, const char *dir)
 {
+    how h = {.apart = !strncmp(what, "apart ", 6)};
     alarm(150);
-    if (!strcmp(what, "ops") || !strcmp(what, "cut"))
-        return run_ops(plugin, what[0] == 'c');
+    what = strchr(what, ' ') + 1; /* behind "near" or "apart" */
+    h.cut = !strcmp(what, "cut");
+    if (!strcmp(what, "ops") || h.cut)
+        return run_ops(plugin, h);
     if (!strcmp(what, "kill") || !strcmp(what, "hang"))
-        return run_loss(plugin, dir, what[0] == 'h');
-    return run_fatal(plugin, what);
+        return run_loss(plugin, dir, what[0] == 'h', h);
+    return run_fatal(plugin, what, h);
 }
 
 /* ---- mpirun ------------------------------------------------------------------------------------------ */
@@ -212,15 +220,22 @@ static void test_operations(void **state)
 {
     const flavour *f = here(state);
     for (int ranks = 2; ranks <= 8; ranks *= 2)
-        expect(f, ranks, "ops", true);
-    expect(f, 3, "cut", true); /* everything in many messages and blocks */
+        expect(f, ranks, "near ops", true);
+    expect(f, 2, "apart ops", true);
+    expect(f, 4, "apart ops", true);
+    expect(f, 3, "near cut", true);
+    expect(f, 3, "apart cut", true);
 }
 
 static void test_failures(void **state)
 {
     const flavour *f = here(state);
-    for (size_t i = 0; i < comm_nfault_cases; i++)
-        expect(f, i % 3 ? 2 : 4, comm_fault_cases[i].name, false);
+    for (size_t i = 0; i < comm_nfault_cases; i++) {
+        char what[128];
+        bool apart = (i + (f != flavours)) % 2; /* each case both ways, with one of the two */
+        snprintf(what, sizeof what, "%s %s", apart ? "apart" : "near", comm_fault_cases[i].name);
+        expect(f, i % 3 ? 2 : 4, what, false);
+    }
 }
 
 /* A killed process: the job ends with an error, soon; the ring of each rank, the dead one's too, says how far it came. */
@@ -231,7 +246,7 @@ static void test_killed(void **state)
     double t0 = im_clock_now();
     im_context *ctx;
     im_comm_ring g;
-    assert_int_not_equal(job(f, 3, "kill", out, sizeof out), 0);
+    assert_int_not_equal(job(f, 3, f == flavours ? "near kill" : "apart kill", out, sizeof out), 0);
     assert_true(im_clock_now() - t0 < 30);
     assert_int_equal(im_context_create(&ctx), IM_OK);
     for (int rank = 0; rank < 3; rank++) {
@@ -251,7 +266,7 @@ static void test_hanging(void **state)
     const flavour *f = here(state);
     char out[65536];
     double t0 = im_clock_now();
-    int code = job(f, 3, "hang", out, sizeof out);
+    int code = job(f, 3, f == flavours ? "apart hang" : "near hang", out, sizeof out);
     if (code == 0 || im_clock_now() - t0 > 40 || count(out, "not arrived: rank 2; arrived: rank 0 1") < 2 || count(out, "TOLD") < 2) {
         print_error("exit %d after %.1f s\n%s\n", code, im_clock_now() - t0, out);
         fail();

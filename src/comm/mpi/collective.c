@@ -138,7 +138,7 @@ void im_mpi_act_small(im_mpi_comm *m, const im_comm_call *call)
         for (int i = 0; i < n; i++)
             m->src[i] = m->seen[i]->bytes + at;
         if (call->out.nbytes)
-            im_comm_fold(&call->dst, 1, m->src, n, call->out.nbytes / size, call->dtype, call->reduce);
+            im_comm_fold(call->dst, m->src, n, call->out.nbytes / size, call->dtype, call->reduce);
         break;
     case IM_COMM_ALL_GATHER:
         for (int i = 0; i < n; at += call->counts[i++] * size)
@@ -240,7 +240,7 @@ static im_status reduce(im_mpi_comm *m, im_comm_call *call)
         for (int i = 0; i < m->head.size && n; i++)
             m->src[i] = i == m->head.rank ? (const char *)call->src + begin * size : staged(m, i, j);
         if (n)
-            im_comm_fold(&dst, 1, m->src, m->head.size, n, call->dtype, call->reduce);
+            im_comm_fold(dst, m->src, m->head.size, n, call->dtype, call->reduce);
         if (call->op == IM_COMM_ALL_REDUCE) {
             IM_TRY(wait_for(m, call, &m->results));
             IM_TRY(share_results(m, call, j));

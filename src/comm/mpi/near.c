@@ -1,4 +1,4 @@
-/* near: the memory, its slots and bells. */
+/* near: the memory, meetings, bells, pulling. */
 #include "comm/mpi/near.h"
 
 #include <errno.h>
@@ -11,76 +11,32 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BELT = 256 << 10, LEAST_PIECE = 4096, LEAST_SLOTS = 8, PAGE = 4096 };
 enum { LOOKS = 64, NAP_NS = 10000000 }; /* between two looks at the clock; a sleep at most: nobody rings when the world is dead */
-
-/* ---- where things lie ------------------------------------------------------------------ */
-
-static size_t pages(size_t nbytes)
-{
-    return (nbytes + PAGE - 1) / PAGE * PAGE;
-}
-
-static size_t belt_bytes(const im_near *x)
-{
-    return pages((size_t)x->slots * sizeof(im_near_slot)) + (size_t)x->slots * x->piece;
-}
-
-static size_t member_bytes(const im_near *x)
-{
-    return pages(sizeof(im_near_cell)) + belt_bytes(x);
-}
-
-static size_t lane_bytes(void)
-{
-    return pages(IM_NEAR_LANE_SLOTS * sizeof(im_near_slot)) + (size_t)IM_NEAR_LANE_SLOTS * IM_NEAR_LANE_PIECE;
-}
-
-im_near_cell *im_near_cell_of(const im_near *x, int member)
-{
-    return (im_near_cell *)(void *)(x->base + (size_t)member * member_bytes(x));
-}
-
-static im_near_slot *slot_of(char *belt, size_t slots, size_t piece, uint64_t g, char **bytes)
-{
-    size_t i = g % slots;
-    *bytes = belt + pages(slots * sizeof(im_near_slot)) + i * piece;
-    return (im_near_slot *)(void *)belt + i;
-}
-
-im_near_slot *im_near_slot_of(const im_near *x, int member, uint64_t g, char **bytes)
-{
-    char *belt = x->base + (size_t)member * member_bytes(x) + pages(sizeof(im_near_cell));
-    return slot_of(belt, (size_t)x->slots, x->piece, g, bytes);
-}
-
-im_near_slot *im_near_lane_slot(const im_near *x, int from, int to, uint64_t g, char **bytes)
-{
-    char *lanes = x->base + (size_t)x->size * member_bytes(x);
-    return slot_of(lanes + ((size_t)from * (size_t)x->size + (size_t)to) * lane_bytes(), IM_NEAR_LANE_SLOTS, IM_NEAR_LANE_PIECE, g, bytes);
-}
 
 /* ---- life -------------------------------------------------------------------------------- */
 
-/* The same on all members. */
-static im_status shape(im_context *ctx, int size, int rank, im_near *x)
+im_near_cell *im_near_cell_of(const im_near *x, int member)
+{
+    return (im_near_cell *)(void *)x->base + member;
+}
+
+im_near_channel *im_near_channel_of(const im_near *x, int from, int to)
+{
+    im_near_channel *first = (im_near_channel *)(void *)(x->base + (size_t)x->size * sizeof(im_near_cell));
+    return first + (size_t)from * (size_t)x->size + (size_t)to;
+}
+
+static im_status begin(im_context *ctx, int size, int rank, im_near *x)
 {
     void *p;
     size_t n = (size_t)size;
-    *x = (im_near){.size = size, .rank = rank, .fd = -1};
-    x->slots = 2 * size > LEAST_SLOTS ? 2 * size : LEAST_SLOTS;
-    x->piece = BELT / (size_t)x->slots / PAGE * PAGE;
-    if (x->piece < LEAST_PIECE)
-        x->piece = LEAST_PIECE;
-    x->nbytes = n * member_bytes(x) + n * n * lane_bytes();
-    IM_TRY(im_alloc(ctx, 4 * n, sizeof *x->at, &p));
-    x->at = p;
-    x->sent = x->at + n;
-    x->received = x->at + 2 * n;
-    x->in = x->at + 3 * n;
+    *x = (im_near){.size = size, .rank = rank, .fd = -1, .nbytes = n * sizeof(im_near_cell) + n * n * sizeof(im_near_channel)};
+    IM_TRY(im_alloc(ctx, n, sizeof *x->pid, &p));
+    x->pid = p;
     return IM_OK;
 }
 
@@ -97,7 +53,7 @@ im_status im_near_make(im_context *ctx, int size, int rank, im_near *out)
 {
     im_status status;
     im_near x;
-    IM_TRY(shape(ctx, size, rank, &x));
+    IM_TRY(begin(ctx, size, rank, &x));
     x.fd = memfd_create("imece", MFD_CLOEXEC);
     if (x.fd < 0 || ftruncate(x.fd, (off_t)x.nbytes)) {
         status = im_fail(ctx, IM_ERR_NOMEM, "the system gave no %zu bytes for ranks to share: %s", x.nbytes, strerror(errno));
@@ -126,7 +82,7 @@ im_status im_near_enter(im_context *ctx, im_near_door door, int size, int rank, 
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return im_fail(ctx, IM_ERR_NOT_FOUND, "%s: the memory of another rank cannot be opened: %s", path, strerror(errno));
-    IM_TRY_GOTO(shape(ctx, size, rank, &x), close_fd);
+    IM_TRY_GOTO(begin(ctx, size, rank, &x), close_fd);
     if (fstat(fd, &st) || st.st_size != (off_t)x.nbytes) {
         status = im_fail(ctx, IM_ERR_NOT_FOUND, "%s is not the memory of this group", path);
         goto leave;
@@ -154,31 +110,42 @@ void im_near_leave(im_near *x)
     if (x->base)
         munmap(x->base, x->nbytes);
     im_near_close_door(x);
-    free(x->at);
+    free(x->pid);
     *x = (im_near){.fd = -1};
 }
 
-/* ---- slots ----------------------------------------------------------------------------------- */
+/* ---- pulling ------------------------------------------------------------------------------- */
 
-bool im_near_fill_begin(im_near_slot *s)
+bool im_near_pull(int32_t pid, const void *from, void *to, size_t nbytes)
 {
-    return atomic_load_explicit(&s->left, memory_order_acquire) == 0;
+    for (size_t done = 0; done < nbytes;) {
+        struct iovec mine = {.iov_base = (char *)to + done, .iov_len = nbytes - done};
+        struct iovec its = {.iov_base = (char *)(uintptr_t)from + done, .iov_len = nbytes - done};
+        ssize_t n = process_vm_readv(pid, &mine, 1, &its, 1, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
 }
 
-void im_near_fill_end(im_near_slot *s, uint64_t g, int readers)
+/* ---- meetings -------------------------------------------------------------------------------- */
+
+void im_near_arrive(im_near *x)
 {
-    atomic_store_explicit(&s->left, readers, memory_order_relaxed);
-    atomic_store_explicit(&s->filled, g + 1, memory_order_release);
+    atomic_store_explicit(&im_near_cell_of(x, x->rank)->arrived, ++x->meetings, memory_order_release);
+    for (int k = 1; k < x->size; k++)
+        im_near_ring(im_near_cell_of(x, (x->rank + k) % x->size));
 }
 
-bool im_near_is_filled(im_near_slot *s, uint64_t g)
+bool im_near_is_met(const im_near *x)
 {
-    return atomic_load_explicit(&s->filled, memory_order_acquire) == g + 1;
-}
-
-void im_near_take(im_near_slot *s)
-{
-    atomic_fetch_sub_explicit(&s->left, 1, memory_order_release);
+    for (int i = 0; i < x->size; i++)
+        if (atomic_load_explicit(&im_near_cell_of(x, i)->arrived, memory_order_acquire) < x->meetings)
+            return false;
+    return true;
 }
 
 /* ---- bells ------------------------------------------------------------------------------------- */
@@ -202,7 +169,7 @@ static void relax(void)
 #endif
 }
 
-void im_near_went_on(im_near_wait *w)
+void im_near_wait_end(im_near_wait *w)
 {
     if (atomic_load_explicit(&w->mine->asleep, memory_order_relaxed))
         atomic_store(&w->mine->asleep, 0);

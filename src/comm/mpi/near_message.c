@@ -1,105 +1,63 @@
-/* near_message: sends and receives over memory that both share: a belt for each direction, the signature with the first piece. A large
- * message is sent when it was taken; so who sent what nobody expected learns of it. */
+/* near_message: sends and receives between processes of one machine. A send posts where its bytes lie; the receiver pulls them and says
+ * so. A small message is posted with its bytes, and sent with that. */
 #include "comm/mpi/world.h"
 
 #include <string.h>
 
-enum { OVER = -1 }; /* of a call's state; else: pieces that are done */
+enum { WAITING, POSTED, OVER };
 
-static size_t bytes_of(const im_comm_call *x)
+static bool is_small(const im_comm_call *x)
 {
-    return x->count * im_dtype_size(x->dtype);
+    return x->count <= IM_MPI_EAGER / im_dtype_size(x->dtype);
 }
 
-static uint64_t pieces_of(const im_comm_call *x)
+/* An earlier one of the same group may still be there. */
+static void step_send(im_mpi_comm *m, im_comm_call *x)
 {
-    uint64_t n = (bytes_of(x) + IM_NEAR_LANE_PIECE - 1) / IM_NEAR_LANE_PIECE;
-    return n ? n : 1;
-}
-
-static size_t cut(const im_comm_call *x, int j, size_t *begin)
-{
-    *begin = (size_t)j * IM_NEAR_LANE_PIECE;
-    size_t left = bytes_of(x) - *begin;
-    return left < IM_NEAR_LANE_PIECE ? left : IM_NEAR_LANE_PIECE;
-}
-
-static bool step_send(im_mpi_comm *m, im_comm_call *x)
-{
-    im_near *near = m->near;
-    uint64_t *g = &near->sent[x->peer];
-    size_t begin, n;
-    char *bytes;
-    if ((uint64_t)x->state == pieces_of(x)) {
-        im_near_slot *last = im_near_lane_slot(near, m->head.rank, x->peer, *g - 1, &bytes);
-        if (bytes_of(x) > IM_MPI_EAGER && !im_near_fill_begin(last))
-            return false;
+    im_near_channel *ch = im_near_channel_of(m->near, m->head.rank, x->peer);
+    uint64_t taken = atomic_load(&ch->taken);
+    if (x->state == WAITING && taken + 1 == x->seq) {
+        im_comm_sign(&m->head, x, &ch->frame.sig);
+        ch->src = x->src;
+        if (is_small(x) && x->in.nbytes)
+            memcpy(ch->frame.bytes, x->src, x->in.nbytes);
+        atomic_store(&ch->posted, x->seq);
+        im_near_ring(im_near_cell_of(m->near, x->peer));
+        x->state = is_small(x) ? OVER : POSTED;
+    } else if (x->state == POSTED && taken >= x->seq) {
         x->state = OVER;
-        return true;
     }
-    im_near_slot *s = im_near_lane_slot(near, m->head.rank, x->peer, *g, &bytes);
-    if (!im_near_fill_begin(s))
-        return false;
-    if (!x->state)
-        im_comm_sign(&m->head, x, &s->sig);
-    n = cut(x, x->state, &begin);
-    if (n)
-        memcpy(bytes, (const char *)x->src + begin, n);
-    im_near_fill_end(s, (*g)++, 1);
-    im_near_ring(im_near_cell_of(near, x->peer));
-    x->state++;
-    return true;
 }
 
-static im_status step_recv(im_mpi_comm *m, im_comm_call *x, bool *moved)
+static im_status step_recv(im_mpi_comm *m, im_comm_call *x)
 {
-    im_near *near = m->near;
-    uint64_t *g = &near->received[x->peer];
-    size_t begin, n;
-    char *bytes;
-    im_near_slot *s = im_near_lane_slot(near, x->peer, m->head.rank, *g, &bytes);
-    *moved = im_near_is_filled(s, *g);
-    if (!*moved)
+    im_near_channel *ch = im_near_channel_of(m->near, x->peer, m->head.rank);
+    if (atomic_load(&ch->posted) < x->seq)
         return IM_OK;
-    if (!x->state && (s->sig.count != x->count || s->sig.dtype != (uint32_t)x->dtype || s->sig.seq != x->seq)) {
-        im_comm_signature mine, sent = s->sig;
+    if (ch->frame.sig.count != x->count || ch->frame.sig.dtype != (uint32_t)x->dtype || ch->frame.sig.seq != x->seq) {
+        im_comm_signature mine, sent = ch->frame.sig;
         im_comm_sign(&m->head, x, &mine);
         return im_comm_fail_message(&m->head, x->peer, m->head.rank, &sent, &mine);
     }
-    n = cut(x, x->state, &begin);
-    if (n)
-        memcpy((char *)x->dst + begin, bytes, n);
-    im_near_take(s);
-    im_near_ring(im_near_cell_of(near, x->peer));
-    ++*g;
-    if ((uint64_t)++x->state == pieces_of(x))
-        x->state = OVER;
+    if (is_small(x) && x->out.nbytes)
+        memcpy(x->dst, ch->frame.bytes, x->out.nbytes);
+    else
+        IM_TRY(im_mpi_pull(m, x, x->peer, ch->src, x->dst, x->out.nbytes));
+    atomic_store(&ch->taken, x->seq);
+    im_near_ring(im_near_cell_of(m->near, x->peer));
+    x->state = OVER;
     return IM_OK;
 }
 
-/* Whether an earlier one of the same direction and peer is still on its way: a belt keeps the order. */
-static bool is_behind(const im_comm_call *first, const im_comm_call *x)
-{
-    for (; first != x; first = first->next)
-        if (first->op == x->op && first->peer == x->peer && first->state != OVER)
-            return true;
-    return false;
-}
-
-/* One step of every message that can make one; the first that is not over, or NULL. */
-static im_status step_all(im_mpi_comm *m, im_comm_call *first, im_comm_call **open, bool *moved)
+/* One look at every call that is not over; the first of those, or NULL. */
+static im_status step_all(im_mpi_comm *m, im_comm_call *first, im_comm_call **open)
 {
     *open = NULL;
-    *moved = false;
     for (im_comm_call *x = first; x; x = x->next) {
-        bool one = false;
-        if (x->state != OVER && !is_behind(first, x)) {
-            if (x->op == IM_COMM_SEND)
-                one = step_send(m, x);
-            else
-                IM_TRY(step_recv(m, x, &one));
-        }
-        *moved |= one;
+        if (x->state != OVER && x->op == IM_COMM_SEND)
+            step_send(m, x);
+        else if (x->state != OVER)
+            IM_TRY(step_recv(m, x));
         if (x->state != OVER && !*open)
             *open = x;
     }
@@ -108,20 +66,18 @@ static im_status step_all(im_mpi_comm *m, im_comm_call *first, im_comm_call **op
 
 static im_status attempt(im_mpi_comm *m, im_comm_call *first)
 {
-    im_near_wait w = {.mine = im_near_cell_of(m->near, m->head.rank), .dead = &m->world->dead, .spin = m->world->spin, .deadline = m->head.deadline};
+    im_near_wait w = im_mpi_near_wait(m);
     im_comm_call *open = first;
     im_status s = IM_OK;
     for (im_comm_call *x = first; x; x = x->next)
-        x->state = 0;
-    while (s == IM_OK) {
-        bool moved;
-        s = step_all(m, first, &open, &moved);
+        x->state = WAITING;
+    for (;;) {
+        s = step_all(m, first, &open);
         if (s != IM_OK || !open)
             break;
-        if (moved)
-            im_near_went_on(&w);
-        else
-            s = im_near_pause(&w);
+        s = im_near_pause(&w);
+        if (s != IM_OK)
+            break;
     }
     im_near_wait_end(&w);
     if (s == IM_ERR_TIMEOUT)

@@ -67,82 +67,6 @@ static void hear(im_comm_mpi_world *w)
 
 /* ---- the keeper ---------------------------------------------------------------------------- */
 
-/* ---- memory that ranks of one machine share ------------------------------------------------- */
-
-/* What each rank tells the others about its machine. */
-typedef struct card {
-    int32_t machine, good; /* good: it reached the memory of the machine's lowest rank */
-    im_near_door door;
-    uint64_t mark;
-} card;
-
-static im_status share(im_comm_mpi_world *w, const card *mine, card *all)
-{
-    int e = w->mpi->share(w->state, mine, sizeof *mine, all);
-    return e ? im_mpi_error(w, e, "an exchange at the start") : IM_OK;
-}
-
-/* The lowest rank of each machine makes a memory and leaves a mark in it, which the others look for: processes may have other
- * process numbers for one another, or no right to look. */
-static bool reach(im_comm_mpi_world *w, const card *lowest, im_near *x)
-{
-    uint64_t mark;
-    if (im_near_enter(NULL, lowest->door, w->at.local_size, w->at.local_rank, x) != IM_OK)
-        return false;
-    memcpy(&mark, im_near_cell_of(x, 0)->frame[0].bytes, sizeof mark);
-    return mark == lowest->mark;
-}
-
-static im_status find_neighbours(im_comm_mpi_world *w, card *all)
-{
-    im_near x = {.fd = -1};
-    card mine = {.machine = w->at.machine};
-    double now = im_clock_now();
-    bool lowest = w->at.machine == w->at.rank;
-    if (lowest && w->at.local_size > 1 && im_near_make(NULL, w->at.local_size, 0, &x) == IM_OK) {
-        mine.door = im_near_door_of(&x);
-        mine.mark = im_hash64(&now, sizeof now, (uint64_t)mine.door.pid);
-        memcpy(im_near_cell_of(&x, 0)->frame[0].bytes, &mine.mark, sizeof mine.mark);
-    }
-    im_status s = share(w, &mine, all);
-    if (s == IM_OK) {
-        mine.good = !w->apart && w->at.local_size > 1 && (lowest ? x.base != NULL : reach(w, &all[w->at.machine], &x));
-        s = share(w, &mine, all);
-    }
-    for (int i = 0; i < w->at.size && s == IM_OK; i++)
-        w->machine[i] = all[i].machine;
-    for (int i = 0; i < w->at.size && s == IM_OK; i++) /* one that is apart is enough */
-        for (int k = 0; k < w->at.size && !all[i].good; k++)
-            if (all[k].machine == all[i].machine)
-                w->machine[k] = -1;
-    if (s == IM_OK && w->at.local_size == w->at.size && w->machine[0] >= 0) {
-        im_near_close_door(&x);
-        w->whole = x;
-    } else {
-        im_near_leave(&x);
-    }
-    return s;
-}
-
-static im_status begin_near(im_comm_mpi_world *w)
-{
-    void *p;
-    IM_TRY(im_alloc(w->ctx, (size_t)w->at.size, sizeof *w->machine, &p));
-    w->machine = p;
-    IM_TRY(im_alloc(w->ctx, (size_t)w->at.size, sizeof(card), &p));
-    im_status s = find_neighbours(w, p);
-    free(p);
-    return s;
-}
-
-static bool all_near(const im_comm_mpi_world *w, const int *members, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (w->machine[members[i]] < 0 || w->machine[members[i]] != w->machine[members[0]])
-            return false;
-    return n > 1;
-}
-
 /* ---- the start and the end -------------------------------------------------------------------- */
 
 /* Keeper's thread. */
@@ -163,7 +87,7 @@ static im_status begin(im_comm_mpi_world *w)
         return im_fail(w->ctx, IM_ERR_UNSUPPORTED,
                        "rank %d: this MPI does not give the thread level MPI_THREAD_SERIALIZED, which is needed: an MPI built with threads",
                        w->at.without_level);
-    IM_TRY(begin_near(w));
+    IM_TRY(im_mpi_find_neighbours(w));
     return im_mpi_control_receive(w, &w->hearing, &w->heard, sizeof w->heard, -1, IM_MPI_TAG_NOTICE);
 }
 
@@ -248,7 +172,7 @@ static im_status load(im_comm_mpi_world *w, const char *path)
 }
 
 /* With a core for each thread that waits beside the one that computes, waits spin. */
-static void choose(im_comm_mpi_world *w, int cores)
+static void choose(im_comm_mpi_world *w)
 {
     static const char *const how[] = {
         [IM_MPI_SPIN] = "a core to spare for each: waits spin",
@@ -256,6 +180,7 @@ static void choose(im_comm_mpi_world *w, int cores)
         [IM_MPI_SLEEP] = "no core to spare and slow links: waits sleep",
     };
     static const char *const near_how[] = {"fewer cores than ranks: waits sleep", "a core for each: waits look for a while, then sleep"};
+    int cores = w->cores;
     bool slow = w->at.trip * 1e9 > SLOW_TRIP_NS && w->at.local_size < w->at.size;
     w->waiting = cores >= 2 * w->at.local_size ? IM_MPI_SPIN : slow ? IM_MPI_SLEEP : IM_MPI_YIELD;
     w->spin = cores >= w->at.local_size ? NEAR_SPIN : 0;
@@ -337,7 +262,8 @@ im_status im_comm_mpi_world_create(im_context *ctx, const im_comm_mpi_config *cf
         pthread_join(w->keeper, NULL);
         goto free_world;
     }
-    choose(w, cfg->cores ? cfg->cores : im_machine_cores());
+    w->cores = cfg->cores ? cfg->cores : w->cores;
+    choose(w);
     *out = w;
     return IM_OK;
 free_world:
@@ -375,8 +301,12 @@ void im_comm_mpi_world_give_up(im_comm_mpi_world *w, const char *reason)
 
 im_comm_mpi_place im_comm_mpi_where(const im_comm_mpi_world *w)
 {
-    return (im_comm_mpi_place){
-        .rank = w->at.rank, .size = w->at.size, .local_rank = w->at.local_rank, .local_size = w->at.local_size, .library = w->at.library};
+    return (im_comm_mpi_place){.cores = w->cores,
+                               .rank = w->at.rank,
+                               .size = w->at.size,
+                               .local_rank = w->at.local_rank,
+                               .local_size = w->at.local_size,
+                               .library = w->at.library};
 }
 
 /* ---- communicators ------------------------------------------------------------------------------ */
@@ -429,8 +359,9 @@ static im_status create(im_comm_mpi_world *w, im_device *d, const im_comm_group 
     if (own && own->base) {
         m->own = *own;
         m->near = &m->own;
-    } else if (!g->id && w->whole.base) {
+    } else if (!g->id && w->whole.base && !w->attached) { /* its counts go on from one communicator only */
         m->near = &w->whole;
+        w->attached = true;
     }
     *out = &m->head;
     return IM_OK;
@@ -450,7 +381,7 @@ im_status im_comm_mpi_attach(im_comm_mpi_world *w, im_device *d, im_comm **out)
 typedef struct proposal {
     uint32_t group;
     int32_t slot;      /* the lowest that the member never used; in the second round: the one that all take */
-    im_near_door door; /* of the first member */
+    im_near_door door; /* fd: of the first member */
 } proposal;
 
 /* Members wait for one another here, so ranks split in the same order. What is still to be received after an error goes into all. */
@@ -483,7 +414,7 @@ static im_status swap(im_comm_mpi_world *w, im_context *ctx, const im_comm_group
 static im_status agree(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, proposal *all, im_mpi_set *set, im_near *near)
 {
     int slot = 0;
-    bool share = all_near(w, g->members, g->size);
+    bool share = im_mpi_all_near(w, g->members, g->size);
     if (share && g->rank == 0)
         IM_TRY(im_near_make(ctx, g->size, g->rank, near));
     all[g->rank] = (proposal){.group = g->id, .slot = w->slot, .door = im_near_door_of(near)};
@@ -497,6 +428,8 @@ static im_status agree(im_comm_mpi_world *w, im_context *ctx, const im_comm_grou
         return IM_OK;
     if (g->rank != 0)
         IM_TRY(im_near_enter(ctx, all[0].door, g->size, g->rank, near));
+    for (int i = 0; i < g->size; i++)
+        near->pid[i] = all[i].door.pid;
     all[g->rank].slot = slot;
     IM_TRY(swap(w, ctx, g, all, set));
     im_near_close_door(near);

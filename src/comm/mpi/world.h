@@ -54,8 +54,10 @@ struct im_comm_mpi_world {
     size_t piece; /* bytes of a message, at most */
     size_t block; /* bytes that a sum takes from each rank at a time */
     im_mpi_waiting waiting;
+    int cores;     /* of this machine, of its ranks together */
     int *machine;  /* [size] the lowest rank of each rank's machine; -1: its ranks share no memory */
     im_near whole; /* of all ranks, when they share memory */
+    bool attached; /* a communicator uses it */
     bool apart;    /* they do not, by the configuration */
     double spin;   /* seconds: how long a wait for one of this machine looks before it sleeps */
 
@@ -123,6 +125,12 @@ im_status im_mpi_error(im_comm_mpi_world *w, int error, const char *what) IM_MUS
 void im_mpi_kill(im_comm_mpi_world *w, const char *verb, const char *reason, const im_comm *c, const im_comm_call *call);
 im_status im_mpi_killed(im_context *ctx, im_comm_mpi_world *w, const char *what) IM_MUST_CHECK;
 
+/* ---- neighbours (neighbours.c) --------------------------------------------------------------------- */
+
+/* Sets machine and whole. Keeper's thread, at the start; all ranks. */
+im_status im_mpi_find_neighbours(im_comm_mpi_world *w) IM_MUST_CHECK;
+bool im_mpi_all_near(const im_comm_mpi_world *w, const int *members, int n); /* of one machine, and may read one another's memory */
+
 /* ---- operations ------------------------------------------------------------------------------- */
 
 im_status im_mpi_collective(im_mpi_comm *m, im_comm_call *call) IM_MUST_CHECK; /* collective.c */
@@ -130,6 +138,9 @@ im_status im_mpi_messages(im_mpi_comm *m, im_comm_call *first) IM_MUST_CHECK;  /
 /* The same over shared memory. */
 im_status im_mpi_near_collective(im_mpi_comm *m, im_comm_call *call) IM_MUST_CHECK; /* near_collective.c */
 im_status im_mpi_near_messages(im_mpi_comm *m, im_comm_call *first) IM_MUST_CHECK;  /* near_message.c */
+im_near_wait im_mpi_near_wait(im_mpi_comm *m);
+/* nbytes at `from` in a member's process, for call; a rank that gave up may have freed its memory. */
+im_status im_mpi_pull(im_mpi_comm *m, const im_comm_call *call, int member, const void *from, void *to, size_t nbytes) IM_MUST_CHECK;
 
 /* What both kinds have in common (collective.c). */
 bool im_mpi_is_small(const im_mpi_comm *m, const im_comm_call *call); /* on all members alike: whether the bytes fit into the frames */

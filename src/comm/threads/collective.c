@@ -65,9 +65,13 @@ static void fold(im_threads_comm *t, const im_comm_call *call, size_t from, size
     for (int i = 0; i < t->head.size; i++) {
         const im_threads_cell *c = cell_of(t, i, call);
         t->src[i] = (const char *)c->src + at;
-        t->dst[i] = into_all ? (char *)c->dst + at : dst;
+        if (into_all)
+            t->dst[i] = (char *)c->dst + at;
     }
-    im_comm_fold(t->dst, into_all ? t->head.size : 1, t->src, t->head.size, n, call->dtype, call->reduce);
+    if (into_all)
+        im_comm_fold_past(t->dst, t->head.size, t->src, t->head.size, n, call->dtype, call->reduce);
+    else
+        im_comm_fold(dst, t->src, t->head.size, n, call->dtype, call->reduce);
 }
 
 /* Rank r makes part r of the sum, whole cache lines, and writes it to every member. */

@@ -47,9 +47,8 @@ struct im_checkpoint_save {
     size_t nstate;   /* of the optimizer's file: 0, 2, 3 */
     im_save_file file[IM_FILES];
     bool leads, several;   /* rank 0; there are others */
-    im_status status;      /* written by the io queue until `written`, then until `ended` */
+    im_status status;      /* written by the io queue until `done`, then until `published` */
     atomic_ullong moved;   /* bytes written so far by this rank */
-    atomic_bool written;   /* this rank's part is on the disk, or has failed */
     atomic_bool ended;     /* rank 0 has published, or failed to */
     bool publishing, over; /* all ranks have written; the save is over, and all ranks know how */
     im_event done, published;
@@ -251,7 +250,6 @@ static void end_save(void *arg)
         s->status = close_files(s);
     if (!s->several)
         publish(s);
-    atomic_store(&s->written, true);
 }
 
 static im_status run_publish(void *arg, void *const *p, int np, const im_op_now *now)
@@ -433,7 +431,7 @@ typedef struct patience {
 
 /* Waits for an event for a moment. A disk may be much slower than any operation between ranks: while one waits for it, all go on to
  * ask one another. It is given up when nothing has moved for ten times the ranks' deadline. */
-static im_status wait_a_moment(im_checkpoint_save *s, im_event e, patience *p)
+static im_status wait_a_moment(im_checkpoint_save *s, im_event e, patience *p, bool *over)
 {
     enum { NAP_NS = 1000000, MOST_NS = 20000000 };
     const double moment = 0.5, most = 10 * im_engine_deadline(s->engine);
@@ -449,6 +447,7 @@ static im_status wait_a_moment(im_checkpoint_save *s, im_event e, patience *p)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
     }
+    *over = done;
     if (done || im_clock_now() - p->since < most)
         return IM_OK;
     return im_fail(s->ctx, IM_ERR_TIMEOUT, "%s: the disk does not answer: rank %d wrote nothing for %.3g s", s->temp, im_engine_rank(s->engine),
@@ -463,10 +462,8 @@ static im_status advance(im_checkpoint_save *s, bool wait)
     while (!s->over) {
         im_event next = s->publishing ? s->published : s->done;
         bool mine = true; /* nothing left to do here */
-        if (!s->publishing || s->leads) {
-            IM_TRY(wait ? wait_a_moment(s, next, &p) : im_event_poll(d, next, &mine));
-            mine = s->publishing ? atomic_load(&s->ended) : atomic_load(&s->written);
-        }
+        if (!s->publishing || s->leads)
+            IM_TRY(wait ? wait_a_moment(s, next, &p, &mine) : im_event_poll(d, next, &mine));
         double all = mine;
         IM_TRY(im_engine_combine(s->engine, &all, 1, IM_MIN));
         if (all == 0 && wait)

@@ -83,6 +83,8 @@ typedef struct im_comm_fault {
     im_comm_fault_kind kind;
     uint64_t at;     /* the operation, counted over all communicators of this rank in the order of the calls, from 1; */
     uint64_t within; /* 0: one of 1..within, drawn from the seed */
+    int64_t step;    /* above 0: counted are the operations of this step alone (im_comm_note); */
+    char what[40];   /* and of the instructions that begin so */
     double seconds;
     uint64_t seed;
     bool process;

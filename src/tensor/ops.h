@@ -75,7 +75,7 @@ extern const im_op_kind im_op_count;
 extern const im_op_kind im_op_sumsq;
 /* sumsq f64 (1) (R), count f64 (1) (R), loss f64 (1) (R), hyper f64 (8) (R), out f64 (8) (M). hyper: see im_hyper_slot. out: see im_clip_slot.
  * norm = sqrt(sumsq)/count; scale = min(1, clip/(norm + 1e-6)) / count (clip 0: no clipping; as torch.nn.utils.clip_grad_norm_); count 0: scale 0.
- * finite = isfinite(sumsq) && isfinite(loss). t is incremented when finite. */
+ * finite = isfinite(sumsq) && isfinite(loss) && isfinite(count). t is incremented when finite. */
 extern const im_op_kind im_op_clip;
 typedef enum im_hyper_slot { IM_HYPER_LR, IM_HYPER_CLIP, IM_HYPER_COUNT = 8 } im_hyper_slot;
 typedef enum im_clip_slot {

@@ -28,16 +28,21 @@ static im_status set_kind(im_context *ctx, const char *word, size_t n, im_comm_f
     return im_fail(ctx, IM_ERR_ARG, "--fault %.*s: delay, drop, die, kill, corrupt, nan or mismatch", (int)n, word);
 }
 
-/* KEY=NUMBER of n characters */
+/* KEY=VALUE of n characters */
 static im_status set_value(im_context *ctx, const char *word, size_t n, im_comm_fault *f, int *rank)
 {
     char buf[64], *end;
     if (n >= sizeof buf || !memchr(word, '=', n))
-        return im_fail(ctx, IM_ERR_ARG, "--fault: \"%.*s\" is not KEY=NUMBER", (int)n, word);
+        return im_fail(ctx, IM_ERR_ARG, "--fault: \"%.*s\" is not KEY=VALUE", (int)n, word);
     memcpy(buf, word, n);
     buf[n] = 0;
     char *value = strchr(buf, '=');
     *value++ = 0;
+    if (!strcmp(buf, "what")) {
+        if (snprintf(f->what, sizeof f->what, "%s", value) >= (int)sizeof f->what)
+            return im_fail(ctx, IM_ERR_ARG, "--fault: what=%s: at most %zu characters", value, sizeof f->what - 1);
+        return IM_OK;
+    }
     errno = 0;
     double x = strtod(value, &end);
     if (errno || !*value || *end || !(x >= 0 && x <= 1e15))
@@ -46,6 +51,8 @@ static im_status set_value(im_context *ctx, const char *word, size_t n, im_comm_
         f->at = (uint64_t)x;
     else if (!strcmp(buf, "within"))
         f->within = (uint64_t)x;
+    else if (!strcmp(buf, "step"))
+        f->step = (int64_t)x;
     else if (!strcmp(buf, "seed"))
         f->seed = (uint64_t)x;
     else if (!strcmp(buf, "seconds"))
@@ -53,7 +60,7 @@ static im_status set_value(im_context *ctx, const char *word, size_t n, im_comm_
     else if (!strcmp(buf, "rank"))
         *rank = x < INT32_MAX ? (int)x : INT32_MAX;
     else
-        return im_fail(ctx, IM_ERR_ARG, "--fault: unknown key \"%s\": at, within, seed, seconds, rank", buf);
+        return im_fail(ctx, IM_ERR_ARG, "--fault: unknown key \"%s\": at, step, what, within, seed, seconds, rank", buf);
     return IM_OK;
 }
 

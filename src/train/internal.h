@@ -128,9 +128,11 @@ im_status im_train_rank_rates(im_train_run *r, double *flops, double *bytes) IM_
 /* ---- rings.c */
 im_status im_train_decorate(im_train_run *r) IM_MUST_CHECK;   /* r->world: with a ring, and with the fault that was asked for */
 im_status im_train_place_ring(im_train_run *r) IM_MUST_CHECK; /* after im_train_share_dir */
-void im_train_tell_end(im_train_run *r, im_status status);    /* this rank's, into its ring; before it is closed */
-void im_train_cry(const im_train_run *r, const char *lines);  /* each an error in the log */
-void im_train_report(im_train_run *r);                        /* what the rings of all ranks tell, as errors in the log */
+/* How a rank ended: by the first error that it met, whose text is kept; what it was told after that is an echo. */
+im_status im_train_recorded(const im_train_run *r, im_status status);
+void im_train_tell_end(im_train_run *r, im_status status);   /* this rank's, into its ring; before it is closed */
+void im_train_cry(const im_train_run *r, const char *lines); /* each an error in the log */
+void im_train_report(im_train_run *r);                       /* what the rings of all ranks tell, as errors in the log */
 
 /* ---- watchdog.c */
 im_status im_train_watchdog_start(im_train_run *lead) IM_MUST_CHECK;  /* lead: of this process */
@@ -150,6 +152,7 @@ im_status im_train_make_dir(im_train_run *r) IM_MUST_CHECK;
 /* ---- saving.c */
 im_status im_train_save_begin(im_train_run *r) IM_MUST_CHECK; /* only errors that end the run; a failed save is told and remembered */
 void im_train_save_reap(im_train_run *r, bool wait);
+void im_train_save_abandon(im_train_run *r);
 im_status im_train_save_end(im_train_run *r) IM_MUST_CHECK; /* waits; the error of the last save, if it failed */
 
 /* ---- nonfinite.c */

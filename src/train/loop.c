@@ -190,42 +190,40 @@ static double learning_rate(im_train_run *r)
     return im_train_lr(&r->o, &c);
 }
 
-static im_status step(im_train_run *r)
+/* Runs a step. What comes of it is decided when all ranks have told what they saw. */
+static im_status step(im_train_run *r, im_op_now *now)
 {
     jump_skips(r);
     double lr = learning_rate(r);
     im_source source = {.arg = r, .load = load};
-    im_op_now now = {.step = r->meta.step, .sample0 = r->meta.position};
-    im_metrics m;
+    im_metrics *m = &r->last;
+    *now = (im_op_now){.step = r->meta.step, .sample0 = r->meta.position};
     IM_TRY(im_engine_set_hyper(r->engine, lr, r->o.clip));
     if (r->trace)
         im_observe_trace_begin(r->trace, r->meta.step + 1, 0);
     double t0 = im_clock_now();
     if (!r->summary.steps && !r->summary.first_step_s)
         r->summary.first_step_s = t0 - r->env->began;
-    IM_TRY(im_engine_run(r->engine, 0, &now, &source));
-    IM_TRY(im_engine_metrics(r->engine, &m));
-    r->bad_weights = m.bad_weights && m.finite;
+    IM_TRY(im_engine_run(r->engine, 0, now, &source));
+    IM_TRY(im_engine_metrics(r->engine, m));
+    r->ran = true;
     double seconds = im_clock_now() - t0;
     if (r->trace)
         im_observe_trace_end(r->trace);
     measure_machine(r);
-    tell_step(r, &m, lr, seconds);
-    bool goes_on = m.finite || r->o.nonfinite == IM_TRAIN_NONFINITE_SKIP;
-    if (!m.finite)
-        IM_TRY(im_train_nonfinite_step(r, &now, &source));
-    else
-        r->consecutive_bad = 0;
-    if (!goes_on)
-        return IM_OK; /* rolled back: the step is run again with other samples */
+    tell_step(r, m, lr, seconds);
+    return IM_OK;
+}
+
+static void advance(im_train_run *r)
+{
     r->meta.step++;
     r->meta.position += r->o.global_batch;
     r->meta.tokens += r->o.global_batch * r->o.seq_len;
-    r->meta.updates = m.updates;
-    r->meta.last_loss = m.loss;
+    r->meta.updates = r->last.updates;
+    r->meta.last_loss = r->last.loss;
     r->summary.steps++;
     r->summary.tokens += r->o.global_batch * r->o.seq_len;
-    return IM_OK;
 }
 
 static bool due(int64_t every, int64_t at)
@@ -233,23 +231,47 @@ static bool due(int64_t every, int64_t at)
     return every > 0 && at % every == 0;
 }
 
-/* What hangs on the clock is seen by rank 0 and goes for all ranks; so does a signal, whichever process it came to. */
+/* What hangs on the clock is seen by rank 0 and goes for all ranks; so does a signal, whichever process it came to, and what any rank saw of
+ * the step that was just run, which counts as done here. */
 static im_status look(im_train_run *r)
 {
-    double seen[4] = {0};
+    double seen[5] = {0};
     im_comm_note(r->world, r->meta.step, "between steps");
     if (!r->rank) {
         seen[0] = im_train_elapsed(r);
-        seen[1] = (r->total_steps && r->meta.step >= r->total_steps) || (r->o.minutes > 0 && seen[0] >= r->o.minutes * 60);
+        seen[1] = (r->total_steps && r->meta.step + r->ran >= r->total_steps) || (r->o.minutes > 0 && seen[0] >= r->o.minutes * 60);
     }
     seen[2] = r->env->stop && r->env->stop(r->env->arg);
-    seen[3] = r->bad_weights;
+    seen[3] = r->ran && !r->last.finite;
+    seen[4] = r->ran && r->last.bad_weights;
     IM_TRY(im_engine_combine(r->engine, seen, IM_COUNT_OF(seen), IM_SUM));
     r->elapsed = seen[0];
     r->finished = seen[1] != 0;
     r->stop = seen[2] != 0;
-    r->bad_weights = seen[3] != 0;
+    r->saw_nonfinite = (int)seen[3];
+    r->saw_bad = (int)seen[4];
     return IM_OK;
+}
+
+/* After look(): every rank does the same. */
+static im_status settle(im_train_run *r, const im_op_now *now)
+{
+    im_source source = {.arg = r, .load = load};
+    r->ran = false;
+    if (!r->saw_nonfinite && !r->saw_bad) {
+        r->consecutive_bad = 0;
+        advance(r);
+        return IM_OK;
+    }
+    if (r->saw_nonfinite < r->ranks) /* some rank has updated its weights */
+        IM_TRY(im_train_bad_weights(r));
+    else
+        IM_TRY(im_train_nonfinite_step(r, now, &source));
+    if (r->saw_nonfinite == r->ranks && r->o.nonfinite == IM_TRAIN_NONFINITE_SKIP) {
+        advance(r);
+        return IM_OK;
+    }
+    return look(r); /* rolled back: the step is run again with other samples */
 }
 
 static im_status stopped(im_train_run *r)
@@ -273,14 +295,6 @@ static im_status evaluate_or_stop(im_train_run *r)
     return look(r);
 }
 
-/* Back to good weights, or the end. */
-static im_status undo(im_train_run *r)
-{
-    IM_TRY(im_train_bad_weights(r));
-    r->bad_weights = false;
-    return look(r);
-}
-
 im_status im_train_loop(im_train_run *r)
 {
     IM_TRY(look(r));
@@ -288,10 +302,10 @@ im_status im_train_loop(im_train_run *r)
         IM_TRY(evaluate_or_stop(r));
     while (!r->finished && !r->stop) {
         int64_t before = r->meta.step;
-        IM_TRY(step(r));
+        im_op_now now;
+        IM_TRY(step(r, &now));
         IM_TRY(look(r));
-        if (r->bad_weights)
-            IM_TRY(undo(r));
+        IM_TRY(settle(r, &now));
         im_train_save_reap(r, false);
         if (r->meta.step <= before || r->finished)
             continue;

@@ -3,24 +3,30 @@
  * all of them. A weight that an update made not finite is seen in that step, before anything is saved. */
 #include "train/internal.h"
 
+#include "engine/agree.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 enum { IM_MAX_CONSECUTIVE = 20, IM_MAX_ROLLBACKS = 20 };
 
-static im_status give_up(im_train_run *r, int64_t step, const char *what, const char *where, const char *why)
+static const char milder[] = "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback";
+
+/* "step 7: WHAT WHERE WHY; the last good checkpoint is ...; ADVICE" */
+static im_status give_up(im_train_run *r, const char *what, const char *where, const char *why, const char *advice)
 {
     r->diverged = r->agreed = true;
     im_train_save_reap(r, true);
     char last[IM_TRAIN_PATH + 64] = "no checkpoint was written yet";
     if (r->saved_step >= 0)
         snprintf(last, sizeof last, "the last good checkpoint is %s/step-%" PRId64, r->checkpoints, r->saved_step);
-    return im_fail(r->ctx, IM_ERR_NONFINITE,
-                   "step %" PRId64 ": %s not finite, first in %s%s; %s. Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback", step,
-                   what, where, why, last);
+    return im_fail(r->ctx, IM_ERR_NONFINITE, "step %" PRId64 ": %s%s%s; %s. %s", r->meta.step + 1, what, where, why, last, advice);
 }
 
-static const char gradient[] = "loss or gradient is", kept[] = "; weights are as before the step";
+static im_status end_with(im_train_run *r, const char *where, const char *why)
+{
+    return give_up(r, "loss or gradient is not finite, first in ", where, why, milder);
+}
 
 static void note(im_train_run *r, const char *event, const char *text)
 {
@@ -33,7 +39,7 @@ static void note(im_train_run *r, const char *event, const char *text)
 static im_status skip(im_train_run *r, const char *where)
 {
     if (++r->consecutive_bad > IM_MAX_CONSECUTIVE)
-        return give_up(r, r->meta.step + 1, gradient, where, "; weights are as before the step; 20 steps in a row were left out");
+        return end_with(r, where, "; weights are as before the step; 20 steps in a row were left out");
     im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
     note(r, "skip", where);
     return IM_OK;
@@ -44,7 +50,7 @@ static im_status rollback(im_train_run *r, const char *where)
 {
     im_train_save_reap(r, true);
     if (r->rollbacks >= IM_MAX_ROLLBACKS || r->meta.nskip >= IM_CHECKPOINT_MAX_SKIPS)
-        return give_up(r, r->meta.step + 1, gradient, where, "; rolled back 20 times already");
+        return end_with(r, where, "; rolled back 20 times already");
     im_checkpoint_meta bad = r->meta;
     note(r, "rollback", where);
     char dir[IM_TRAIN_PATH];
@@ -75,26 +81,39 @@ im_status im_train_nonfinite_step(im_train_run *r, const im_op_now *now, const i
         switch ((im_train_nonfinite)r->o.nonfinite) {
         case IM_TRAIN_NONFINITE_SKIP: status = skip(r, text); break;
         case IM_TRAIN_NONFINITE_ROLLBACK: status = rollback(r, text); break;
-        case IM_TRAIN_NONFINITE_STOP: status = give_up(r, r->meta.step + 1, gradient, text, kept); break;
+        case IM_TRAIN_NONFINITE_STOP: status = end_with(r, text, "; weights are as before the step"); break;
         }
     }
     im_str_free(&where);
     return status;
 }
 
-/* r->meta is already as after the step. No step can be left out any more: its weights are the only ones there are. */
+/* Who sees that a step is not finite when others do not. Sums give the same bits to all, so what they exchanged was changed on its way. */
+static im_status find_lonely(im_train_run *r, im_str *out)
+{
+    double first = r->last.finite ? r->ranks : r->rank;
+    IM_TRY(im_engine_combine(r->engine, &first, 1, IM_MIN));
+    im_str_printf(out, "rank %d", (int)first);
+    if (r->saw_nonfinite > 1)
+        im_str_printf(out, " and %d more", r->saw_nonfinite - 1);
+    im_str_printf(out, " of %d got a loss or gradient that is not finite, and the others did not", r->ranks);
+    return IM_OK;
+}
+
+/* No step can be left out any more: its weights are the only ones there are. */
 im_status im_train_bad_weights(im_train_run *r)
 {
     im_str where = {0};
-    int64_t step = r->meta.step;
-    im_status status = im_engine_find_bad_weight(r->engine, &where);
+    bool lonely = r->saw_nonfinite > 0;
+    im_status status = lonely ? find_lonely(r, &where) : im_engine_find_bad_weight(r->engine, &where);
+    const char *text = im_str_text(&where);
     if (status == IM_OK && r->o.nonfinite == IM_TRAIN_NONFINITE_ROLLBACK) {
-        r->meta.step--;
-        r->meta.position -= r->o.global_batch;
-        status = rollback(r, im_str_text(&where));
+        status = rollback(r, text);
     } else if (status == IM_OK) {
-        note(r, "bad_weights", im_str_text(&where));
-        status = give_up(r, step, "after the update weights are", im_str_text(&where), "");
+        note(r, "bad_weights", text);
+        status = lonely ? give_up(r, "", text, "; weights differ between ranks",
+                                  "What ranks exchange was changed on its way: look at the machine's memory and network")
+                        : give_up(r, "after the update weights are not finite, first in ", text, "", milder);
     }
     im_str_free(&where);
     return status;

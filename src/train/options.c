@@ -122,9 +122,8 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
      AT(dry_run), 'n', false, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the closing summary as JSON on standard output.", NULL, AT(json), 0, false, NULL},
     {"fault", IM_OPT_STRING, NULL, 0, 0, NULL,
-     "For tests: KIND,at=N[,rank=R][,seconds=S][,within=N,seed=N]: operation N of rank R (default: the last) goes wrong. KIND: delay, drop, die, "
-     "kill, "
-     "corrupt, nan, mismatch.",
+     "For tests: KIND,at=N[,step=S][,what=INSTRUCTION][,rank=R][,seconds=S][,within=N,seed=N]: the N-th operation (of step S, of instructions that "
+     "begin so) of rank R (default: the last) goes wrong. KIND: delay, drop, die, kill, corrupt, nan, mismatch.",
      "WHAT", AT(fault), 0, true, NULL},
 };
 

@@ -108,6 +108,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         status = prepare(r);
     if (status == IM_OK && !r->o.dry_run)
         status = train(r);
+    status = im_train_recorded(r, status);
     if (env->mpi) {
         im_train_tell_end(r, status);
         im_train_processes_end(r, status);

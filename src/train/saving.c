@@ -34,6 +34,15 @@ void im_train_save_reap(im_train_run *r, bool wait)
     ended(r, im_checkpoint_finish(s));
 }
 
+/* Of a run that has failed: nothing is told but that. */
+void im_train_save_abandon(im_train_run *r)
+{
+    im_checkpoint_save *s = r->saving;
+    r->saving = NULL;
+    im_status ignored = s ? im_checkpoint_finish(s) : IM_OK;
+    (void)ignored;
+}
+
 im_status im_train_save_begin(im_train_run *r)
 {
     im_train_save_reap(r, true); /* never two at once */

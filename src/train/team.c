@@ -101,7 +101,7 @@ static void *member_thread(void *arg)
     if (m->status != IM_OK)
         note_failure(t, r->rank);
     if (wait_for_go(t)) {
-        m->status = run_member(r);
+        m->status = im_train_recorded(r, run_member(r));
         if (m->status != IM_OK && !r->agreed)
             fail_run(t, r);
         im_train_tell_end(r, m->status);
@@ -223,6 +223,7 @@ im_status im_train_team_end(im_train_run *r, im_status status)
     im_train_team *t = r->team;
     if (!t)
         return status;
+    status = im_train_recorded(r, status);
     if (t->verdict > 0 && status != IM_OK && !r->agreed)
         fail_run(t, r);
     im_train_tell_end(r, status);

@@ -10,7 +10,8 @@
 /* Shared by the communicators of a rank, which are made, used and destroyed by one thread. */
 typedef struct im_fault_plan {
     im_comm_fault fault;
-    uint64_t count; /* operations so far */
+    uint64_t count; /* operations so far, of those that are counted */
+    bool counts;    /* what the rank does now is counted */
     int refs;
 } im_fault_plan;
 
@@ -48,7 +49,7 @@ im_status im_comm_faulty(im_comm *inner, const im_comm_fault *fault, im_comm **o
         return im_fail(inner->ctx, IM_ERR_ARG, "a fault of kind %d, %g seconds", (int)fault->kind, fault->seconds);
     IM_TRY(im_alloc(inner->ctx, 1, sizeof(im_fault_plan), &p));
     im_fault_plan *plan = p;
-    *plan = (im_fault_plan){.fault = *fault, .refs = 1};
+    *plan = (im_fault_plan){.fault = *fault, .counts = !fault->step && !fault->what[0], .refs = 1};
     if (!fault->at) {
         im_philox(fault->seed, 0, 0, x);
         plan->fault.at = 1 + x[0] % fault->within;
@@ -72,13 +73,19 @@ static im_dtype other_type(im_dtype t)
 static void faulty_enqueued(im_comm *c, im_comm_call *call)
 {
     im_faulty_comm *f = (im_faulty_comm *)c;
-    if (++f->plan->count == f->plan->fault.at) {
+    if (f->plan->counts && ++f->plan->count == f->plan->fault.at) {
         if (f->plan->fault.kind == IM_FAULT_MISMATCH)
             call->dtype = other_type(call->dtype);
         atomic_store(&f->victim, call);
     }
     if (c->inner->backend->enqueued)
         c->inner->backend->enqueued(c->inner, call);
+}
+
+static void faulty_note(im_comm *c, int64_t step, const char *what)
+{
+    im_fault_plan *plan = ((im_faulty_comm *)c)->plan;
+    plan->counts = (!plan->fault.step || plan->fault.step == step) && !strncmp(what, plan->fault.what, strlen(plan->fault.what));
 }
 
 static void flip(const im_faulty_comm *f, void *p, size_t nbytes)
@@ -186,6 +193,7 @@ static const im_comm_table faulty_table = {
     .name = "faulty",
     .run = faulty_run,
     .enqueued = faulty_enqueued,
+    .note = faulty_note,
     .split = faulty_split,
     .destroy = faulty_destroy,
     .error = faulty_error,

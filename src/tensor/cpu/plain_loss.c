@@ -77,7 +77,7 @@ im_status im_plain_clip(const im_kernel_call *c)
     double sumsq = *(const double *)c->p[0], count = *(const double *)c->p[1], loss = *(const double *)c->p[2];
     const double *hyper = c->p[3];
     double *out = c->p[4], limit = hyper[IM_HYPER_CLIP];
-    bool finite = isfinite(sumsq) && isfinite(loss);
+    bool finite = isfinite(sumsq) && isfinite(loss) && isfinite(count);
     double norm = count > 0.0 ? sqrt(sumsq) / count : 0.0;
     double scale = count > 0.0 ? 1.0 / count : 0.0;
     if (limit > 0.0 && limit / (norm + 1e-6) < 1.0)

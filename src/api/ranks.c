@@ -29,6 +29,7 @@ struct team {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int opened, expected; /* members that have opened, well or not; that will */
+    bool refused;         /* one of them could not open: no function is called */
     int failed;           /* the first member that failed; -1: none */
     member *member;       /* [place.count] */
 };
@@ -41,15 +42,16 @@ static void note_failure(team *t, int number)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits until all have opened; false: one could not. */
-static bool all_opened(team *t)
+/* Waits until all have opened; false: one could not. By then others may run already, and fail: that is another matter. */
+static bool all_opened(team *t, bool well)
 {
     pthread_mutex_lock(&t->lock);
     t->opened++;
+    t->refused |= !well;
     pthread_cond_broadcast(&t->changed);
     while (t->opened < t->expected)
         pthread_cond_wait(&t->changed, &t->lock);
-    bool good = t->failed < 0;
+    bool good = !t->refused;
     pthread_mutex_unlock(&t->lock);
     return good;
 }
@@ -75,7 +77,7 @@ static void *member_main(void *arg)
     m->status = im_api_rank_open(r, &place);
     if (m->status != IM_OK)
         note_failure(t, place.number);
-    if (all_opened(t)) {
+    if (all_opened(t, m->status == IM_OK)) {
         m->status = run(r, t->fn, t->arg);
         if (m->status != IM_OK) {
             note_failure(t, place.number);
@@ -107,6 +109,7 @@ static im_status start_members(team *t)
         if (pthread_create(&t->member[i].thread, NULL, member_main, &t->member[i])) {
             pthread_mutex_lock(&t->lock); /* those that run wait for no others, and leave */
             t->expected = i;
+            t->refused = true;
             t->failed = 0;
             pthread_mutex_unlock(&t->lock);
             t->member[0].status = im_fail(t->member[0].rank.ctx, IM_ERR_NOMEM, "no thread for rank %d", i);
@@ -133,7 +136,7 @@ static im_status run_threads(team *t)
     if (status == IM_OK)
         member_main(&t->member[0]);
     else if (t->expected)
-        all_opened(t); /* releases those that were started */
+        all_opened(t, false); /* releases those that were started */
     for (int i = 1; i < t->place.count; i++)
         if (t->member[i].running)
             pthread_join(t->member[i].thread, NULL);

@@ -39,7 +39,9 @@ static void begin(void *arg, const im_train_verify_report *r)
     fprintf(to, "one rank: loss %.6f, gradient norm %.6g in the first step; memory %s predicted, %s measured; %.1f s\n", r->loss, r->grad_norm,
             im_format_bytes(a, sizeof a, (double)r->reference.predicted), im_format_bytes(b, sizeof b, (double)r->reference.measured),
             r->reference.seconds);
-    fprintf(to,
+    if (!r->strict)
+        fprintf(
+            to,
             "one rank again, the last bits of its weights moved: loss %.1e, norm %.1e, gradient %.1e (%s); ten times that is no fault of a layout\n",
             r->rounded.loss, r->rounded.norm, r->rounded.gradient, r->rounded.param);
     for (size_t i = 0; i < r->set->nrefused; i++) {
@@ -119,12 +121,18 @@ static void print_json(const im_train_verify_report *r)
     number_member(&s, "tolerance", r->tolerance);
     number_member(&s, "loss", r->loss);
     number_member(&s, "grad_norm", r->grad_norm);
-    im_str_append(&s, ", \"rounding\": {\"parameter\": ");
-    im_str_json_string(&s, r->rounded.param, strlen(r->rounded.param));
-    number_member(&s, "loss", r->rounded.loss);
-    number_member(&s, "grad_norm", r->rounded.norm);
-    number_member(&s, "gradient", r->rounded.gradient);
-    im_str_append(&s, "}, \"layouts\": [");
+    im_str_append(&s, ", \"rounding\": ");
+    if (r->strict) {
+        im_str_append(&s, "null");
+    } else {
+        im_str_append(&s, "{\"parameter\": ");
+        im_str_json_string(&s, r->rounded.param, strlen(r->rounded.param));
+        number_member(&s, "loss", r->rounded.loss);
+        number_member(&s, "grad_norm", r->rounded.norm);
+        number_member(&s, "gradient", r->rounded.gradient);
+        im_str_append(&s, "}");
+    }
+    im_str_append(&s, ", \"layouts\": [");
     for (size_t i = 0; i < r->nrow; i++) {
         im_str_append(&s, i ? ", " : "");
         row_json(&s, &r->row[i]);

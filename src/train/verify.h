@@ -90,9 +90,10 @@ typedef struct im_train_verify_report {
     const char *model; /* as given */
     int64_t ranks, steps, seq_len, global_batch;
     double tolerance;
+    bool strict;
     bool drawn;                             /* weights are drawn, not loaded */
     double loss, grad_norm;                 /* one rank's, of the first step */
-    im_train_verify_row reference, rounded; /* rounded: one rank again, the last bits of its weights moved */
+    im_train_verify_row reference, rounded; /* rounded: one rank again, the last bits of its weights moved; not with `strict` */
     const im_train_verify_set *set;
     const im_train_verify_row *row; /* of set->layout, in order */
     size_t nrow, wrong;

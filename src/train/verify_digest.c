@@ -1,6 +1,6 @@
-/* verify: digests of edges. For each sample the squares of its rows and eight sums with random signs, keyed by the row and column in the sample: a
- * difference d of two edges shows in each as a sum of d with random signs, whose mean square is |d|^2. Sums add up over ranks that have
- * parts of the rows, so any layout's digests compare with one rank's; a digest is 80 bytes.
+/* verify: digests of edges. For each sample the squares of its rows, and eight sums into which its elements are dealt with random signs, keyed by the
+ * row and column in the sample: of a difference d of two edges the squares of the eight differences add up to |d|^2 on average. Sums
+ * add up over ranks that have parts of the rows, so any layout's digests compare with one rank's; a digest is 80 bytes.
  */
 #include "train/verify_internal.h"
 
@@ -35,27 +35,35 @@ static uint64_t bits_of(uint64_t x)
     return x ^ x >> 31;
 }
 
+/* Columns go in turn to the eight sums, from a first one that the row draws. The loops are eight wide, for vectors. */
 static void add_row(im_train_verify_digest *d, const float *x, int64_t row, int64_t cols)
 {
-    double p[IM_TRAIN_VERIFY_PROJECTIONS] = {0}, squares = 0;
-    for (int64_t c = 0; c < cols; c += 8) {
+    enum { LANES = IM_TRAIN_VERIFY_PROJECTIONS };
+    double sum[LANES] = {0}, squares[LANES] = {0};
+    int64_t c = 0;
+    for (; c + LANES <= cols; c += LANES) {
         uint64_t bits = bits_of((uint64_t)row << 32 | (uint64_t)c);
-        for (int64_t k = c; k < c + 8 && k < cols; k++, bits >>= 8) {
-            double v = x[k];
-            squares += v * v;
-            for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
-                p[i] += bits >> i & 1 ? v : -v;
+        for (int i = 0; i < LANES; i++) {
+            double v = x[c + i];
+            squares[i] += v * v;
+            sum[i] += (1.0 - 2.0 * (double)(int)(bits >> i & 1)) * v;
         }
     }
+    for (int i = 0; c < cols; c++, i++) {
+        double v = x[c];
+        squares[i] += v * v;
+        sum[i] += bits_of((uint64_t)row << 32 | (uint64_t)c) & 1 ? -v : v;
+    }
+    unsigned first = (unsigned)(bits_of((uint64_t)row) % LANES);
     d->rows++;
-    d->squares += squares;
-    for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
-        d->projection[i] += p[i];
+    for (unsigned i = 0; i < LANES; i++) {
+        d->squares += squares[i];
+        d->projection[(first + i) % LANES] += sum[i];
+    }
 }
 
-im_status im_train_verify_edge(void *arg, const im_engine_edge *x)
+im_status im_train_verify_edge(const im_train_verify_trace *t, const im_engine_edge *x)
 {
-    const im_train_verify_trace *t = arg;
     if (x->step >= t->steps)
         return IM_OK;
     for (int64_t r = 0; r < x->rows; r++) {
@@ -72,7 +80,7 @@ static double distance(const im_train_verify_digest *a, const im_train_verify_di
     double d = 0, norm = sqrt(b->squares) > floor ? sqrt(b->squares) : floor;
     for (int i = 0; i < IM_TRAIN_VERIFY_PROJECTIONS; i++)
         d += (a->projection[i] - b->projection[i]) * (a->projection[i] - b->projection[i]);
-    d = sqrt(d / IM_TRAIN_VERIFY_PROJECTIONS) / norm;
+    d = sqrt(d) / norm;
     double s = fabs(sqrt(a->squares) - sqrt(b->squares)) / norm;
     return !(d < INFINITY) || !(s < INFINITY) ? INFINITY : d > s ? d : s;
 }
@@ -127,7 +135,7 @@ static double rounding_of(const im_plan *p, const im_train_verify_reference *ref
     one.mesh = (im_mesh){1, 1, 1, 1};
     one.micro_batch = one.global_batch;
     double worst = 0;
-    for (int64_t u = backward; u < ref->trace.nunit - !backward; u++) {
+    for (int64_t u = backward; ref->rounded.digest && u < ref->trace.nunit - !backward; u++) {
         double d = edge_distance(&one, &ref->trace, &ref->rounded, 1, step, backward, u, 0);
         worst = d > worst ? d : worst;
     }

@@ -22,8 +22,8 @@ typedef struct im_train_verify_trace {
 } im_train_verify_trace;
 im_status im_train_verify_trace_create(im_context *ctx, int64_t steps, int64_t nunit, int64_t samples, im_train_verify_trace *out) IM_MUST_CHECK;
 void im_train_verify_trace_free(im_train_verify_trace *t);
-/* im_engine_debug.edge; arg: a trace */
-im_status im_train_verify_edge(void *arg, const im_engine_edge *x) IM_MUST_CHECK;
+/* Adds what an instruction left behind. */
+im_status im_train_verify_edge(const im_train_verify_trace *t, const im_engine_edge *x) IM_MUST_CHECK;
 
 /* ---- one layout --------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ typedef struct im_train_verify_reference {
     im_train_verify_trace trace;
     /* what moving the weights' last bits changes, of one rank too: [nparam]; the most of any step; edges */
     double *gradient_rounding, loss_rounding, norm_rounding;
-    im_train_verify_trace rounded;
+    im_train_verify_trace rounded; /* empty: that is not asked for */
 } im_train_verify_reference;
 
 typedef struct im_train_verify_place {
@@ -74,16 +74,15 @@ typedef struct im_train_verify_job {
     const im_train_verify_batch *batch;
     float *const *weight;                 /* [nparam] logical tensors, shared by all ranks of all layouts */
     im_train_verify_reference *reference; /* compared with; `first`: written */
-    bool first;
-    bool rounded; /* the last bits of the weights are moved: what comes out is noted in the reference */
+    bool first;                           /* one rank, the reference; then, in the same engine, with the last bits of the weights moved */
     im_engine_fault fault;
     uint64_t fault_at;
     /* out */
     double loss, norm;            /* largest relative differences, of any rank */
     int64_t loss_step, norm_step; /* the first over the limit; -1: none */
     double tolerance;
-    im_train_verify_tensor *tensor; /* [nparam] */
-    im_train_verify_trace *trace;   /* [ranks] */
+    im_train_verify_tensor *tensor; /* [nparam]; zero before; of the reference: how far the second pass is from the first */
+    im_train_verify_trace *trace;   /* [ranks]; NULL: none is kept, and the engine runs as it does in training */
     size_t resident;                /* largest seen */
     im_status status;
     char error[400]; /* of the rank that failed first */

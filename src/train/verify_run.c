@@ -9,6 +9,8 @@
 typedef struct rank_of {
     im_train_verify_job *job;
     int rank;
+    bool rounded;                 /* the reference's second pass: the last bits of the weights are moved */
+    im_train_verify_trace *trace; /* NULL: no digests */
     im_context *ctx;
 } rank_of;
 
@@ -52,7 +54,7 @@ static im_status values(void *arg, uint32_t param, int64_t first, int64_t count,
 {
     const rank_of *me = arg;
     memcpy(out, me->job->weight[param] + first, (size_t)count * sizeof *out);
-    if (me->job->rounded) /* up or down by two to four units in the last place */
+    if (me->rounded) /* up or down by two to four units in the last place */
         for (int64_t i = 0; i < count; i++) {
             uint64_t x = ((uint64_t)(first + i) + 1) * 0x9E3779B97F4A7C15u;
             out[i] *= (x ^ x >> 29) * 0xBF58476D1CE4E5B9u >> 63 ? 1 + 0x1p-22f : 1 - 0x1p-22f;
@@ -72,14 +74,14 @@ static void note_metrics(rank_of *me, int64_t step, const im_metrics *m)
 {
     im_train_verify_job *j = me->job;
     im_train_verify_reference *ref = j->reference;
-    if (j->first) {
+    if (j->first && !me->rounded) {
         ref->loss[step] = m->loss;
         ref->norm[step] = m->grad_norm;
         ref->tokens[step] = m->tokens;
         return;
     }
     double loss = m->tokens == ref->tokens[step] ? relative(m->loss, ref->loss[step]) : INFINITY, norm = relative(m->grad_norm, ref->norm[step]);
-    if (j->rounded) { /* the most of any step: one may be small by chance */
+    if (me->rounded) { /* the most of any step: one may be small by chance */
         ref->loss_rounding = ref->loss_rounding > loss ? ref->loss_rounding : loss;
         ref->norm_rounding = ref->norm_rounding > norm ? ref->norm_rounding : norm;
         return;
@@ -112,9 +114,10 @@ static void compare_run(im_train_verify_tensor *t, const float *a, const float *
 }
 
 /* The runs of one owned segment, as many at once as a piece holds: bands of a matrix lie between each other. */
-static im_status take_segment(im_engine *e, im_train_verify_job *j, size_t bucket, const im_segment *s, im_train_verify_tensor *mine, float *piece)
+static im_status take_segment(im_engine *e, const rank_of *me, size_t bucket, const im_segment *s, im_train_verify_tensor *mine, float *piece)
 {
-    float *ref = j->reference->gradient[s->param];
+    float *ref = me->job->reference->gradient[s->param];
+    bool keep = me->job->first && !me->rounded;
     im_train_verify_tensor *t = &mine[s->param];
     t->sum |= s->sum;
     for (size_t r = 0; r < s->n;) {
@@ -129,7 +132,7 @@ static im_status take_segment(im_engine *e, im_train_verify_job *j, size_t bucke
             for (size_t k = 0; k < runs; k++) {
                 size_t global = s->global0 + (r + k) * s->global_stride + at, len = runs > 1 ? s->run : n;
                 const float *from = piece + k * s->local_stride;
-                if (j->first)
+                if (keep)
                     memcpy(ref + global, from, len * sizeof *from);
                 compare_run(t, from, ref + global, (int64_t)global, len);
             }
@@ -165,7 +168,7 @@ static im_status take_gradients(rank_of *me, im_engine *e)
     for (size_t b = 0; b < l->model->nbucket; b++)
         for (size_t i = 0; l->bucket[b].held && i < l->bucket[b].nowned; i++)
             if (l->bucket[b].owned[i].owner)
-                IM_TRY_GOTO(take_segment(e, me->job, b, &l->bucket[b].owned[i], mine, piece), arrays);
+                IM_TRY_GOTO(take_segment(e, me, b, &l->bucket[b].owned[i], mine, piece), arrays);
     merge(me->job, mine);
 arrays:
     free(piece);
@@ -196,6 +199,48 @@ static im_status run_steps(rank_of *me, im_engine *e)
     return IM_OK;
 }
 
+/* Moments as before the first step. One rank, no ZeRO. */
+static im_status reset_optimizer(rank_of *me, im_engine *e)
+{
+    static const im_state_kind kinds[] = {IM_STATE_M, IM_STATE_V};
+    const im_layout *l = im_engine_layout(e);
+    void *zeros;
+    im_status status = IM_OK;
+    IM_TRY(im_alloc(me->ctx, IM_PIECE, sizeof(float), &zeros));
+    for (size_t b = 0; b < l->model->nbucket; b++)
+        for (size_t k = 0; k < IM_COUNT_OF(kinds); k++)
+            for (size_t at = 0, count = l->bucket[b].count; at < count; at += IM_PIECE)
+                IM_TRY_GOTO(im_engine_write(e, kinds[k], b, at, count - at < IM_PIECE ? count - at : IM_PIECE, zeros), zeros);
+    status = im_engine_set_updates(e, 0);
+zeros:
+    free(zeros);
+    return status;
+}
+
+/* The reference again, in the same engine, from weights whose last bits are moved. */
+static im_status run_rounded(rank_of *me, im_engine *e)
+{
+    im_train_verify_job *j = me->job;
+    const im_model *m = j->plan->model;
+    for (size_t q = 0; q < m->nparam; q++) {
+        if (j->tensor[q].seen != im_param_count(&m->param[q]))
+            return im_fail(me->ctx, IM_ERR_INTERNAL, "one rank owns %lld of the %lld elements of %s", (long long)j->tensor[q].seen,
+                           (long long)im_param_count(&m->param[q]), m->param[q].name);
+        j->tensor[q] = (im_train_verify_tensor){0};
+    }
+    me->rounded = true;
+    me->trace = &j->reference->rounded;
+    IM_TRY(im_checkpoint_fill(me->ctx, e, values, me));
+    IM_TRY(reset_optimizer(me, e));
+    return run_steps(me, e);
+}
+
+static im_status tell_edge(void *arg, const im_engine_edge *x)
+{
+    const rank_of *me = arg;
+    return im_train_verify_edge(me->trace, x);
+}
+
 static im_status run_rank(rank_of *me)
 {
     im_train_verify_job *j = me->job;
@@ -208,11 +253,13 @@ static im_status run_rank(rank_of *me)
     IM_TRY(im_device_open(me->ctx, &device, &d));
     IM_TRY_GOTO(n > 1 ? im_comm_threads_attach(j->world, d, me->rank, &world) : im_comm_self(d, &world), close_device);
     im_program_want want = {.mode = IM_MODE_TRAIN};
-    im_engine_debug debug = {.fault = j->fault, .at = j->fault_at, .arg = &j->trace[me->rank], .edge = im_train_verify_edge};
+    im_engine_debug debug = {.fault = j->fault, .at = j->fault_at, .arg = me, .edge = me->trace ? tell_edge : NULL};
     im_engine_config cfg = {.plan = j->plan, .device = d, .world = world, .want = &want, .nwant = 1, .debug = &debug};
     IM_TRY_GOTO(im_engine_open(me->ctx, &cfg, &e), abort_world);
     IM_TRY_GOTO(im_checkpoint_fill(me->ctx, e, values, me), abort_world);
     status = run_steps(me, e);
+    if (status == IM_OK && j->first && j->reference->rounded.digest)
+        status = run_rounded(me, e);
 abort_world:
     if (status != IM_OK)
         im_comm_abort(world);
@@ -245,7 +292,7 @@ static im_status start_ranks(im_context *ctx, im_train_verify_job *j, rank_of *r
     int started = 0;
     im_status status = IM_OK;
     for (; started < n && status == IM_OK; started++) {
-        rank[started] = (rank_of){.job = j, .rank = started};
+        rank[started] = (rank_of){.job = j, .rank = started, .trace = j->trace ? &j->trace[started] : NULL};
         status = im_context_create(&rank[started].ctx);
         if (status == IM_OK) {
             im_context_set_rank(rank[started].ctx, started);

@@ -17,7 +17,7 @@ enum {
     KEPT_BYTES = 64, /* longest word that is kept */
     KEPT_IDS = 64,
     SLOTS = 1 << 16, /* words kept at most: three quarters of it */
-    POOL = 4 << 20,  /* bytes and ids of kept words */
+    POOL = 1 << 20,  /* bytes and ids of kept words */
     SHORT = 40       /* symbols: with more a heap pays */
 };
 

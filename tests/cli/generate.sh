@@ -78,7 +78,7 @@ expect "no ids in it" 2 '--ids: there is no id in it' -- "${G[@]}" --model "$run
 expect "an id beyond the vocabulary" 2 '--ids: 101 \(number 3\): ids are from 0 to 100 \(.*llama-tied/config.json: vocab_size\)' -- "${G[@]}" --model "$ids" --ids 1,2,101
 expect "an id far beyond it" 2 'ids are from 0 to 100' -- "${G[@]}" --model "$ids" --ids 99999999999999999999
 expect "a negative id" 2 '--ids: -1 \(number 1\)' -- "${G[@]}" --model "$ids" --ids -1
-expect "text for a model with a tokenizer" 1 'vocabulary of 101 ids from a tokenizer.*--ids "1,2,3"' -- "${G[@]}" --model "$ids" --prompt hello
+expect "text for a model with a tokenizer" 1 'vocabulary of 101 ids, .*no tokenizer.json beside it.*--ids "1,2,3"' -- "${G[@]}" --model "$ids" --prompt hello
 expect "stop text for such a model" 1 '--stop: .* vocabulary of 101 ids' -- "${G[@]}" --model "$ids" --ids 1 --stop a
 expect "an empty stop text" 2 '--stop: an empty text' -- "${G[@]}" --model "$run" --prompt a --stop ""
 seq -s, 1 65 >"$T/long"

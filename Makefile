@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-peers check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-peers bench-tokenizer check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -43,6 +43,10 @@ bench-peers: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) bench/peers/run.sh
 
+bench-tokenizer: all
+	@tools/deps.sh peers
+	@IMECE_BUILD=$(abspath $(BUILD)) bench/tokenizer/run.sh
+
 check-peers: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) tests/peers/run.sh
@@ -77,4 +81,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-peers check-peers check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-peers bench-tokenizer check-peers check-trixie asan ubsan tsan clang fuzz fmt clean

@@ -1,19 +1,13 @@
 /* The MPI communicator: the suite under mpirun, with each MPI that is here, over memory that ranks share ("near") and over MPI's messages
  * ("apart"); deaths of processes too. The program starts mpirun with itself: test_comm_mpi --rank PLUGIN WHAT DIR is one rank. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "comm/ring.h"
 #include "conform/comm_suite.h"
+#include "mpi_job.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -159,66 +153,30 @@ static int rank_main(const char *plugin, const char *what, const char *dir)
 
 /* ---- mpirun ------------------------------------------------------------------------------------------ */
 
-typedef struct flavour {
-    const char *name, *run;
-} flavour;
+static char dir[] = "/tmp/imece-mpi-XXXXXX";
 
-static const flavour flavours[] = {
-    {"openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none"},
-    {"mpich", "mpirun.mpich"},
-};
-
-static char program[512], dir[] = "/tmp/imece-mpi-XXXXXX";
-
-/* Output of the whole job in out; its exit code. */
-static int job(const flavour *f, int ranks, const char *what, char *out, size_t size)
+static int job(const mpi_flavour *f, int ranks, const char *what, char *out, size_t size)
 {
-    char command[2048];
-    snprintf(command, sizeof command, "timeout -k 5 170 %s -n %d %s --rank " IM_BUILD_DIR "/imece_%s.so '%s' %s 2>&1 </dev/null", f->run, ranks,
-             program, f->name, what, dir);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = 0, got;
-    while (n + 1 < size && (got = fread(out + n, 1, size - 1 - n, p)) > 0)
-        n += got;
-    out[n] = '\0';
-    int status = pclose(p);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "'%s' %s", what, dir);
+    return mpi_job(f, ranks, arguments, out, size);
 }
 
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-    for (; (text = strstr(text, word)); text++)
-        n++;
-    return n;
-}
-
-static void expect(const flavour *f, int ranks, const char *what, bool ends_well)
+static void expect(const mpi_flavour *f, int ranks, const char *what, bool ends_well)
 {
     char out[65536];
     double t0 = im_clock_now();
     int code = job(f, ranks, what, out, sizeof out);
-    if ((code == 0) != ends_well || count(out, "PASS rank") != ranks) {
-        print_error("%s, %d ranks, %s: exit %d, %d ranks passed\n%s\n", f->name, ranks, what, code, count(out, "PASS rank"), out);
+    if ((code == 0) != ends_well || mpi_count(out, "PASS rank") != ranks) {
+        print_error("%s, %d ranks, %s: exit %d, %d ranks passed\n%s\n", f->name, ranks, what, code, mpi_count(out, "PASS rank"), out);
         fail();
     }
     print_message("%s, %d ranks, %s: %.1f s\n", f->name, ranks, what, im_clock_now() - t0);
 }
 
-static const flavour *here(void **state)
-{
-    const flavour *f = *state;
-    char plugin[512];
-    snprintf(plugin, sizeof plugin, IM_BUILD_DIR "/imece_%s.so", f->name);
-    if (!im_path_exists(plugin)) /* built where its compiler is, but not into a sanitized build */
-        skip();
-    return f;
-}
-
 static void test_operations(void **state)
 {
-    const flavour *f = here(state);
+    const mpi_flavour *f = mpi_here(state);
     for (int ranks = 2; ranks <= 8; ranks *= 2)
         expect(f, ranks, "near ops", true);
     expect(f, 2, "apart ops", true);
@@ -229,10 +187,10 @@ static void test_operations(void **state)
 
 static void test_failures(void **state)
 {
-    const flavour *f = here(state);
+    const mpi_flavour *f = mpi_here(state);
     for (size_t i = 0; i < comm_nfault_cases; i++) {
         char what[128];
-        bool apart = (i + (f != flavours)) % 2; /* each case both ways, with one of the two */
+        bool apart = (i + (f != mpi_flavours)) % 2; /* each case both ways, with one of the two */
         snprintf(what, sizeof what, "%s %s", apart ? "apart" : "near", comm_fault_cases[i].name);
         expect(f, i % 3 ? 2 : 4, what, false);
     }
@@ -241,12 +199,12 @@ static void test_failures(void **state)
 /* A killed process: the job ends with an error, soon; the ring of each rank, the dead one's too, says how far it came. */
 static void test_killed(void **state)
 {
-    const flavour *f = here(state);
+    const mpi_flavour *f = mpi_here(state);
     char out[65536], path[64];
     double t0 = im_clock_now();
     im_context *ctx;
     im_comm_ring g;
-    assert_int_not_equal(job(f, 3, f == flavours ? "near kill" : "apart kill", out, sizeof out), 0);
+    assert_int_not_equal(job(f, 3, f == mpi_flavours ? "near kill" : "apart kill", out, sizeof out), 0);
     assert_true(im_clock_now() - t0 < 30);
     assert_int_equal(im_context_create(&ctx), IM_OK);
     for (int rank = 0; rank < 3; rank++) {
@@ -263,11 +221,11 @@ static void test_killed(void **state)
 /* A rank that stands still: the others tell its number when the deadline is over, and the job ends with an error. */
 static void test_hanging(void **state)
 {
-    const flavour *f = here(state);
+    const mpi_flavour *f = mpi_here(state);
     char out[65536];
     double t0 = im_clock_now();
-    int code = job(f, 3, f == flavours ? "apart hang" : "near hang", out, sizeof out);
-    if (code == 0 || im_clock_now() - t0 > 40 || count(out, "not arrived: rank 2; arrived: rank 0 1") < 2 || count(out, "TOLD") < 2) {
+    int code = job(f, 3, f == mpi_flavours ? "apart hang" : "near hang", out, sizeof out);
+    if (code == 0 || im_clock_now() - t0 > 40 || mpi_count(out, "not arrived: rank 2; arrived: rank 0 1") < 2 || mpi_count(out, "TOLD") < 2) {
         print_error("exit %d after %.1f s\n%s\n", code, im_clock_now() - t0, out);
         fail();
     }
@@ -307,20 +265,17 @@ int main(int argc, char **argv)
 {
     if (argc == 5 && !strcmp(argv[1], "--rank"))
         return rank_main(argv[2], argv[3], argv[4]);
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0)
-        return 1;
     static const struct {
         const char *name;
         CMUnitTestFunction fn;
     } kinds[] = {{"operations", test_operations}, {"failures", test_failures}, {"killed_process", test_killed}, {"hanging_process", test_hanging}};
-    struct CMUnitTest tests[IM_COUNT_OF(flavours) * IM_COUNT_OF(kinds) + 1] = {cmocka_unit_test(test_no_plugin)};
+    struct CMUnitTest tests[MPI_FLAVOURS * IM_COUNT_OF(kinds) + 1] = {cmocka_unit_test(test_no_plugin)};
     char names[IM_COUNT_OF(tests)][64];
     size_t k = 1;
-    for (size_t f = 0; f < IM_COUNT_OF(flavours); f++)
+    for (size_t f = 0; f < MPI_FLAVOURS; f++)
         for (size_t i = 0; i < IM_COUNT_OF(kinds); i++, k++) {
-            snprintf(names[k], sizeof names[k], "%s_%s", flavours[f].name, kinds[i].name);
-            tests[k] = (struct CMUnitTest){.name = names[k], .test_func = kinds[i].fn, .initial_state = (void *)(uintptr_t)&flavours[f]};
+            snprintf(names[k], sizeof names[k], "%s_%s", mpi_flavours[f].name, kinds[i].name);
+            tests[k] = (struct CMUnitTest){.name = names[k], .test_func = kinds[i].fn, .initial_state = (void *)(uintptr_t)&mpi_flavours[f]};
         }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -245,6 +245,8 @@ static inline im_status rig_train(const im_plan *p, int steps, bool deferred, im
 
 static void rig_free(const im_model *m, rig_result *r)
 {
+    if (!r->weight)
+        return;
     for (size_t i = 0; i < m->nparam; i++) {
         free(r->weight[i]);
         free(r->grad[i]);

@@ -5,10 +5,14 @@ mkdir "$T/bin"
 ln -s "$IMECE" "$T/bin/imece"
 PATH=$T/bin:$PATH
 
+# a sanitized build computes with plain products: a smaller model there
+small=
+[ -z "$IMECE_SANITIZE" ] || small='s/llama-bytes-small/llama-bytes-tiny/; s/imece train/imece train --seq-len 32 --micro-batch 2/'
+
 # README -> its lines of shell that begin with imece or end in it; what needs a downloaded model is left out
 commands() {
     awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on && /(^|\| )imece / && !/SmolLM2/' "$1" |
-        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20/--steps 3/'
+        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20/--steps 3/' -e "$small"
 }
 
 for readme in README.md README.tr.md; do

@@ -74,7 +74,7 @@ static im_status train(im_train_run *r)
     im_status status = im_train_loop(r);
     if (!r->diverged && (status == IM_OK || status == IM_ERR_STOPPED || r->save_status != IM_OK)) {
         sum_up(r);
-        im_status left = im_train_spans_leave(r);
+        im_status left = status == IM_OK || status == IM_ERR_STOPPED ? im_train_spans_leave(r) : IM_OK; /* as the other ranks do */
         if (status == IM_OK)
             status = left;
     }

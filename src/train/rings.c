@@ -34,7 +34,10 @@ im_status im_train_place_ring(im_train_run *r)
     if (!im_path_is_dir(r->rings))
         return im_fail(r->ctx, IM_ERR_NOT_FOUND, "%s, which rank 0 made, is not there: the run directory must lie where all ranks see it", r->rings);
     snprintf(path, sizeof path, "%s/rank-%d", r->rings, r->rank);
-    return im_comm_ring_place(r->world, path);
+    im_train_watchdog_remove(r); /* its beat, in another thread, must not write while the pages are copied */
+    im_status status = im_comm_ring_place(r->world, path);
+    im_train_watchdog_add(r);
+    return status;
 }
 
 im_status im_train_recorded(const im_train_run *r, im_status status)

@@ -666,7 +666,7 @@ static void test_killed(void **state)
     cfg.out = path("k2");
     cfg.resume = true;
     int kills = 0;
-    for (int wait_us = 3000; kills < 100; wait_us += 3000 + wait_us / 4) {
+    for (int wait_us = 300; kills < 100; wait_us += 300 + wait_us / 4) {
         fflush(NULL);
         pid_t child = fork();
         assert_true(child >= 0);

@@ -177,14 +177,14 @@ static void a_rank_that_calls_something_else(void **state)
         const layout *l = &layouts[i];
         if (!strcmp(l->name, "pp2"))
             continue; /* of a message only the receiver sees it: below */
-        assert_int_equal(fails(l, "mismatch", 300, 0, run, sizeof run), IM_ERR_ARG);
+        assert_int_equal(fails(l, "mismatch", 300, 0, run, sizeof run), IM_ERR_INTERNAL);
         said(im_error_text(ctx), "differs among its ranks");
         said(im_error_text(ctx), im_arena_printf(arena, "rank %d called", l->ranks - 1));
         im_error_clear(ctx);
         said(warned, im_arena_printf(arena, "rank %d called something else than its group", l->ranks - 1));
         goes_on(run, "1", "1");
     }
-    assert_int_equal(fails(&layouts[3], "mismatch", 300, 0, run, sizeof run), IM_ERR_ARG);
+    assert_int_equal(fails(&layouts[3], "mismatch", 300, 0, run, sizeof run), IM_ERR_INTERNAL);
     said(im_error_text(ctx), "differs");
     im_error_clear(ctx);
     *warned = '\0';
@@ -196,8 +196,8 @@ static void a_rank_that_leaves_one_out(void **state)
     (void)state;
     char run[64];
     im_status status = fails(&layouts[0], "drop", 4, 0, run, sizeof run);
-    assert_true(status == IM_ERR_TIMEOUT || status == IM_ERR_ARG);
-    said(im_error_text(ctx), status == IM_ERR_ARG ? "differs among its ranks" : "was not over after 4 s");
+    assert_true(status == IM_ERR_TIMEOUT || status == IM_ERR_INTERNAL);
+    said(im_error_text(ctx), status == IM_ERR_INTERNAL ? "differs among its ranks" : "was not over after 4 s");
     said(im_error_text(ctx), "operation ");
     im_error_clear(ctx);
     goes_on(run, "1", "2");

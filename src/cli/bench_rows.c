@@ -4,7 +4,19 @@
 #include <string.h>
 
 /* Sizes as GPT-2 124M and a Llama of its size have them. */
-enum { D = 768, H = 12, E = 64, F = 3072, V = 50257, T = 256, KV = 4, POSITIONS = 1024, VECTOR = 24000 /* elements a row for 1-D kernels */ };
+enum {
+    D = 768,
+    H = 12,
+    E = 64,
+    F = 3072,
+    V = 50257,
+    T = 256,
+    KV = 4,
+    POSITIONS = 1024,
+    LONG = 2048,
+    WINDOW = 256,
+    VECTOR = 24000 /* elements a row for 1-D kernels */
+};
 
 static im_view rows_of(im_dtype t, int64_t n, int64_t cols)
 {
@@ -158,6 +170,70 @@ static void attention_grad_op(im_op_args *a, im_dtype t, int64_t n)
     attention_args(a, t, n, H, true);
 }
 
+/* Windows and slopes as Mistral and BLOOM have them, over longer samples. */
+static void attention_long(im_op_args *a, im_dtype t, int64_t n, int64_t window, bool slopes, bool grad)
+{
+    attention_args(a, t, T, H, grad);
+    int64_t len = n < LONG ? n : LONG;
+    for (int i = 0; i < a->n; i++)
+        if (a->v[i].ndim == 4)
+            a->v[i] = im_view_make(t, 4, (int64_t[]){1, len, a->v[i].shape[2], E});
+    a->v[3] = a->v[4] = im_view_make(IM_I32, 2, (int64_t[]){1, len});
+    a->v[8] = im_view_make(IM_F32, 3, (int64_t[]){1, len, H});
+    a->i[1] = window;
+    a->i[7] = slopes ? H : 0;
+}
+
+static void attention_window_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    attention_long(a, t, n, WINDOW, false, false);
+}
+
+static void attention_window_grad_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    attention_long(a, t, n, WINDOW, false, true);
+}
+
+static void attention_long_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    attention_long(a, t, n, 0, false, false);
+}
+
+static void attention_alibi_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    attention_long(a, t, n, 0, true, false);
+}
+
+static im_view heads_of(im_dtype t, int64_t n)
+{
+    return im_view_make(t, 3, (int64_t[]){n, H, E});
+}
+
+static void head_norm_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    a->n = 3;
+    a->v[0] = a->v[2] = heads_of(t, n);
+    a->v[1] = im_view_1d(t, E);
+    a->f[0] = 1e-6;
+}
+
+static void head_norm_grad_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    a->n = 5;
+    a->v[0] = a->v[2] = a->v[3] = heads_of(t, n);
+    a->v[1] = im_view_1d(t, E);
+    a->v[4] = im_view_1d(IM_F32, E);
+    a->f[0] = 1e-6;
+}
+
+static void head_sum_op(im_op_args *a, im_dtype t, int64_t n)
+{
+    a->n = 4;
+    a->v[0] = a->v[1] = heads_of(t, n);
+    a->v[3] = im_view_1d(IM_F32, n);
+    a->f[0] = 1;
+}
+
 static void act_op(im_op_args *a, im_dtype t, int64_t n)
 {
     a->n = 2;
@@ -304,6 +380,10 @@ const im_bench_row im_bench_rows[] = {
     {"attention", &im_op_attention, attention_op, true},
     {"attention 4 kv heads", &im_op_attention, attention_gqa_op, true},
     {"attention_grad", &im_op_attention_grad, attention_grad_op, true},
+    {"attention long", &im_op_attention, attention_long_op, true},
+    {"attention long, window", &im_op_attention, attention_window_op, true},
+    {"attention long, ALiBi", &im_op_attention, attention_alibi_op, true},
+    {"attention_grad long, window", &im_op_attention_grad, attention_window_grad_op, true},
     {"xent", &im_op_xent, xent_op, true},
     {"xent_stat", &im_op_xent_stat, xent_stat_op, true},
     {"xent_merge", &im_op_xent_merge, xent_merge_op, true},
@@ -315,6 +395,9 @@ const im_bench_row im_bench_rows[] = {
     {"glu silu", &im_op_glu, glu_op, true},
     {"glu_grad silu", &im_op_glu_grad, glu_grad_op, true},
     {"rope", &im_op_rope, rope_op, true},
+    {"head_sum", &im_op_head_sum, head_sum_op, true},
+    {"head_norm", &im_op_head_norm, head_norm_op, true},
+    {"head_norm_grad", &im_op_head_norm_grad, head_norm_grad_op, true},
     {"dropout", &im_op_dropout, dropout_op, true},
     {"embed", &im_op_embed, embed_op, true},
     {"embed_grad", &im_op_embed_grad, embed_grad_op, true},

@@ -123,23 +123,69 @@ static void print_json(const im_model *m, const show_options *o, const weights_i
     im_str_free(&s);
 }
 
+/* "4096 in 28 of 32 blocks"; empty without windows */
+static void describe_windows(const im_model *m, char *buf, size_t size)
+{
+    int64_t most = 0, blocks = 0;
+    for (size_t u = 0; u < m->nunit; u++) {
+        most = m->unit[u].window > most ? m->unit[u].window : most;
+        blocks += m->unit[u].window > 0;
+    }
+    buf[0] = '\0';
+    if (blocks)
+        snprintf(buf, size, ", the last %" PRId64 " positions in %s%" PRId64 " blocks", most, blocks == m->arch.L ? "all " : "", blocks);
+}
+
+static void print_attention(const im_model *m)
+{
+    static const char *const norms[] = {
+        [IM_QK_NORM_NONE] = "", [IM_QK_NORM_HEAD] = ", each head's queries and keys normed", [IM_QK_NORM_ALL] = ", queries and keys normed"};
+    const im_arch *a = &m->arch;
+    char windows[80];
+    describe_windows(m, windows, sizeof windows);
+    printf("  attention     %" PRId64 " heads of %" PRId64, a->H, a->E);
+    if (a->K != a->H)
+        printf(", %" PRId64 " for keys and values", a->K);
+    printf("%s%s\n", norms[a->qk_norm], windows);
+}
+
+static void print_positions(const im_arch *a)
+{
+    static const char *const scalings[IM_ROPE_COUNT] = {[IM_ROPE_PLAIN] = "",
+                                                        [IM_ROPE_LINEAR] = ", linear scaling",
+                                                        [IM_ROPE_DYNAMIC] = ", dynamic scaling",
+                                                        [IM_ROPE_LLAMA3] = ", llama3 scaling",
+                                                        [IM_ROPE_YARN] = ", YaRN scaling",
+                                                        [IM_ROPE_LONG] = ", LongRoPE scaling"};
+    if (a->alibi) {
+        printf("  positions     no limit, ALiBi\n");
+        return;
+    }
+    printf("  positions     %" PRId64, a->P);
+    if (!a->rope_dims) {
+        printf(", learned\n");
+        return;
+    }
+    printf(", rotary, theta %g%s", a->rope_theta, scalings[a->rope_scaling]);
+    if (a->rope_dims < a->E)
+        printf(", %" PRId64 " of a head's %" PRId64 " dims", a->rope_dims, a->E);
+    printf("\n");
+}
+
 static void print_arch(const im_model *m)
 {
     static const char *const acts[] = {
         [IM_ACT_GELU_TANH] = "GELU (tanh)", [IM_ACT_GELU_ERF] = "GELU (erf)", [IM_ACT_SILU] = "SiLU", [IM_ACT_RELU] = "ReLU"};
-    static const char *const scalings[] = {[IM_ROPE_PLAIN] = "", [IM_ROPE_LINEAR] = ", linear scaling", [IM_ROPE_LLAMA3] = ", llama3 scaling"};
+    static const char *const residuals[] = {[IM_RESIDUAL_PRE] = "",
+                                            [IM_RESIDUAL_POST] = ", norms behind the branches",
+                                            [IM_RESIDUAL_PARALLEL] = ", attention and feed-forward side by side"};
     const im_arch *a = &m->arch;
     printf("  family        %s%s\n", m->family, m->planning_only ? " (planning only: this family is not implemented)" : "");
-    printf("  blocks        %" PRId64 ", hidden %" PRId64 ", feed-forward %" PRId64 " %s%s\n", a->L, a->D, a->F, a->gated ? "gated, " : "",
-           acts[a->act]);
-    printf("  attention     %" PRId64 " heads of %" PRId64, a->H, a->E);
-    if (a->K != a->H)
-        printf(", %" PRId64 " for keys and values", a->K);
-    printf("\n  vocabulary    %" PRId64 ", head %s\n", a->V, a->tied ? "tied to the token table" : "of its own");
-    if (a->rope_dims)
-        printf("  positions     %" PRId64 ", rotary, theta %g%s\n", a->P, a->rope_theta, scalings[a->rope_scaling]);
-    else
-        printf("  positions     %" PRId64 ", learned\n", a->P);
+    printf("  blocks        %" PRId64 ", hidden %" PRId64 ", feed-forward %" PRId64 " %s%s%s\n", a->L, a->D, a->F, a->gated ? "gated, " : "",
+           acts[a->act], residuals[a->residual]);
+    print_attention(m);
+    printf("  vocabulary    %" PRId64 ", head %s\n", a->V, a->tied ? "tied to the token table" : "of its own");
+    print_positions(a);
 }
 
 static void print_text(const im_model *m, const show_options *o, const weights_info *w)
@@ -176,7 +222,7 @@ static im_status show(im_cli *cli, show_options *o, const im_option_list *rest)
     weights_info w;
     IM_TRY(im_model_open(cli->ctx, rest->item[0], cli->models_dir, &m));
     if (!o->seq_len)
-        o->seq_len = m->arch.P < 4096 ? m->arch.P : 4096;
+        o->seq_len = m->arch.P && m->arch.P < 4096 ? m->arch.P : 4096;
     im_status status = look_at_weights(cli->ctx, cli->arena, m, &w);
     if (status == IM_OK) {
         if (o->json)

@@ -176,7 +176,8 @@ static im_status write_rope(im_engine *e)
         return IM_OK;
     void *values;
     IM_TRY(im_alloc(e->ctx, table.nbytes, 1, &values));
-    im_rope_table(a, 0, (int64_t)(table.nbytes / 4) / a->rope_dims, values);
+    int64_t rows = (int64_t)(table.nbytes / 4) / a->rope_dims; /* the longest sequence of any program of this run */
+    im_rope_table(a, rows, 0, rows, values);
     im_status status = im_engine_copy_in(e, table, values, table.nbytes);
     free(values);
     return status;

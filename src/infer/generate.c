@@ -113,7 +113,7 @@ static im_status check_options(im_context *ctx, const im_infer_options *o)
 /* How many new ids: what was asked for, within the model's positions. */
 static im_status count_new(im_context *ctx, const im_infer_options *o, const im_model *m, size_t nprompt, int64_t *out)
 {
-    int64_t P = m->arch.P, left = P - (int64_t)nprompt;
+    int64_t P = m->arch.P ? m->arch.P : INT32_MAX, left = P - (int64_t)nprompt; /* some families have no last position */
     if (left < 0 || (left == 0 && o->max_tokens != 0))
         return im_fail(ctx, IM_ERR_ARG, "the prompt has %zu tokens, and the model %" PRId64 " positions for prompt and new tokens (%s): shorten it",
                        nprompt, P, m->source);

@@ -124,8 +124,8 @@ im_status im_infer_start(im_infer *g, const im_infer_config *cfg)
     im_program_want want[IM_MAX_PROGRAMS];
     g->cfg = *cfg;
     if (!g->cfg.positions)
-        g->cfg.positions = a->P;
-    if (g->cfg.positions < 1 || g->cfg.positions > a->P)
+        g->cfg.positions = a->P ? a->P : IM_INFER_POSITIONS;
+    if (g->cfg.positions < 1 || (a->P && g->cfg.positions > a->P))
         return im_fail(g->ctx, IM_ERR_ARG, "%" PRId64 " positions: from 1 to the model's %" PRId64 " (%s)", g->cfg.positions, a->P,
                        g->session.model->source);
     im_infer_rewind(g);

@@ -103,7 +103,7 @@ im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text,
 /* Drawing and machine as the options say; sizes are the caller's. */
 im_infer_config im_infer_config_of(const im_infer_options *o);
 
-enum { IM_INFER_DEFAULT_TOKENS = 256 };
+enum { IM_INFER_DEFAULT_TOKENS = 256, IM_INFER_POSITIONS = 2048 }; /* the second where neither caller nor model tells how many positions */
 
 typedef enum im_infer_stop { IM_INFER_STOP_LENGTH, IM_INFER_STOP_EOS, IM_INFER_STOP_STRING, IM_INFER_STOP_ASKED } im_infer_stop;
 const char *im_infer_stop_name(im_infer_stop s); /* "length", "eos", "stop string", "asked" */

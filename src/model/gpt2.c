@@ -2,9 +2,7 @@
  * Linear weights are (in, out), as Transformers' Conv1D keeps them. The head is the token table unless untied. */
 #include "model/family.h"
 
-#include <ctype.h>
 #include <math.h>
-#include <string.h>
 
 static im_status read(im_context *ctx, const im_json *doc, im_arch *a)
 {
@@ -71,22 +69,14 @@ static void list(im_table *t, const im_json *doc, const im_arch *a, double std)
         im_model_add_param(t, IM_SLOT_HEAD_W, normal, false, a->V, a->D, "lm_head.weight");
 }
 
-/* The causal mask that older versions of Transformers saved: h.N.attn.bias and h.N.attn.masked_bias. */
-static bool ignored(const char *name)
-{
-    if (strncmp(name, "h.", 2) != 0 || !isdigit((unsigned char)name[2]))
-        return false;
-    name += 2;
-    while (isdigit((unsigned char)*name))
-        name++;
-    return strcmp(name, ".attn.bias") == 0 || strcmp(name, ".attn.masked_bias") == 0;
-}
-
 const im_family im_family_gpt2 = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .prefix = "transformer.",
+    .head = "lm_head.weight",
+    .blocks = "h.",
+    .buffers = (const char *const[]){"attn.bias", "attn.masked_bias", NULL}, /* the causal mask */
+    .keys = (const char *const[]){"add_cross_attention", NULL},
     .read = read,
     .list = list,
-    .ignored = ignored,
 };

@@ -8,7 +8,7 @@
  */
 #include "model/share.h"
 
-enum { IM_ALIGN = 16 /* elements: 64 bytes of fp32 */, IM_MAX_BOXES = 3, IM_MAX_CUTS = 9 };
+enum { IM_ALIGN = 16 /* elements: 64 bytes of fp32 */, IM_MAX_CUTS = 3 * IM_LAYOUT_MAX_BOXES };
 
 int im_mesh_size(const im_mesh *m)
 {
@@ -40,7 +40,7 @@ static size_t round_up(size_t n)
 
 typedef struct use_of {
     im_slot slot;
-    bool fused;      /* a qkv weight or bias that holds all three */
+    bool fused;      /* a qkv weight or bias that holds all three, a gate that holds up too */
     uint64_t stages; /* as bits */
 } use_of;
 
@@ -51,7 +51,9 @@ static use_of find_use(const im_model *m, size_t param, const int *stage_of_unit
         for (int s = 0; s < IM_SLOT_COUNT; s++)
             if (m->unit[i].param[s] == (int32_t)param) {
                 u.slot = (im_slot)s;
-                u.fused = (s == IM_SLOT_Q_W && m->unit[i].param[IM_SLOT_K_W] < 0) || (s == IM_SLOT_Q_B && m->unit[i].param[IM_SLOT_K_B] < 0);
+                const int32_t *p = m->unit[i].param;
+                u.fused = (s == IM_SLOT_Q_W && p[IM_SLOT_K_W] < 0) || (s == IM_SLOT_Q_B && p[IM_SLOT_K_B] < 0) ||
+                          (s == IM_SLOT_GATE_W && p[IM_SLOT_UP_W] < 0);
                 u.stages |= (uint64_t)1 << stage_of_unit[i];
             }
     return u;
@@ -72,52 +74,49 @@ static bool is_norm(im_slot s)
     return s == IM_SLOT_NORM1_W || s == IM_SLOT_NORM1_B || s == IM_SLOT_NORM2_W || s == IM_SLOT_NORM2_B;
 }
 
-/* The groups over which this gradient is a partial sum. */
-static uint32_t sums_of(const im_layout *l, const use_of *u)
+/* The groups over which the gradient of one of a parameter's boxes is a partial sum. */
+static uint32_t sums_of(const im_layout *l, const use_of *u, const im_box *box)
 {
     uint32_t sum = l->mesh.dp > 1 || l->zero >= 2 ? 1u << IM_GROUP_DP : 0; /* ZeRO 2 and 3 reduce into a shard, of one rank too */
-    bool kv = u->slot == IM_SLOT_K_W || u->slot == IM_SLOT_V_W || u->slot == IM_SLOT_K_B || u->slot == IM_SLOT_V_B;
+    bool one_of_all_heads = (u->slot == IM_SLOT_Q_NORM_W || u->slot == IM_SLOT_K_NORM_W) && im_share_replicated(&l->model->arch, u->slot);
     if (u->stages & (u->stages - 1))
         sum |= 1u << IM_GROUP_TIED;
-    if (kv && l->share.replicas > 1)
+    if (box->kv && l->share.replicas > 1)
         sum |= 1u << IM_GROUP_KV;
-    if (l->sequence_parallel && l->mesh.tp > 1 && is_norm(u->slot)) /* each rank has seen its rows only */
+    if (l->mesh.tp > 1 && (one_of_all_heads || (l->sequence_parallel && is_norm(u->slot)))) /* each rank has seen its heads, its rows only */
         sum |= 1u << IM_GROUP_TP;
     return sum;
 }
 
-static bool owns(const im_layout *l, const use_of *u)
+static bool owns(const im_layout *l, const use_of *u, const im_box *box)
 {
-    bool kv = u->slot == IM_SLOT_K_W || u->slot == IM_SLOT_V_W || u->slot == IM_SLOT_K_B || u->slot == IM_SLOT_V_B;
     bool first_stage = l->place.pp == lowest_bit(u->stages);
-    bool first_copy = im_share_replicated(u->slot) ? l->place.tp == 0 : kv ? l->place.tp % l->share.replicas == 0 : true;
+    bool replicated = im_share_replicated(&l->model->arch, u->slot);
+    bool first_copy = replicated ? l->place.tp == 0 : box->kv ? l->place.tp % l->share.replicas == 0 : true;
     return first_stage && first_copy;
 }
 
 /* ---- buckets ------------------------------------------------------------------------- */
 
 /* The segments of one parameter at element `at` of its bucket; returns the elements held. */
-static size_t place_param(const im_layout *l, size_t param, const use_of *u, size_t at, im_segment *seg, size_t *nseg)
+static size_t place_param(const im_layout *l, size_t param, const use_of *u, size_t at, im_bucket *b, im_segment *seg)
 {
-    im_box box[IM_MAX_BOXES];
+    im_box box[IM_LAYOUT_MAX_BOXES];
     int n = im_share_boxes(&l->model->arch, &l->share, u->slot, u->fused, im_param_count(&l->model->param[param]), box);
-    size_t width = 0, held = 0, local = at;
-    for (int i = 0; i < n; i++)
-        width += box[i].run;
+    size_t held = 0;
     for (int i = 0; i < n; i++) {
-        bool bands = box[i].n > 1;
         im_segment s = {.param = (uint32_t)param,
                         .n = box[i].n,
                         .run = box[i].run,
                         .global0 = box[i].global0,
                         .global_stride = box[i].global_stride,
-                        .local0 = local,
-                        .local_stride = bands ? width : 0,
-                        .sum = sums_of(l, u),
-                        .owner = owns(l, u)};
+                        .local0 = at + box[i].local0,
+                        .local_stride = box[i].n > 1 ? box[i].local_stride : 0,
+                        .sum = sums_of(l, u, &box[i]),
+                        .owner = owns(l, u, &box[i])};
+        b->sum |= s.sum;
         if (s.n && s.run)
-            seg[(*nseg)++] = s;
-        local += bands ? box[i].run : box[i].n * box[i].run;
+            seg[b->nseg++] = s;
         held += box[i].n * box[i].run;
     }
     return held;
@@ -134,9 +133,8 @@ static void place_bucket(im_layout *l, im_bucket *b, size_t *local, size_t *coun
         if (!l->model->param[p].glue)
             at = round_up(at);
         local[p] = at;
-        count[p] = place_param(l, p, &u, at, seg, &b->nseg);
+        count[p] = place_param(l, p, &u, at, b, seg);
         at += count[p];
-        b->sum |= sums_of(l, &u);
     }
     b->count = round_up(at);
     b->seg = seg;
@@ -206,7 +204,7 @@ static im_status fill_layout(im_context *ctx, im_layout *l, const int *stage_of_
     const im_model *m = l->model;
     size_t dp1 = (size_t)l->mesh.dp + 1;
     size_t *local = IM_ARENA_NEW(l->arena, size_t, m->nparam), *count = IM_ARENA_NEW(l->arena, size_t, m->nparam);
-    im_segment *seg = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_BOXES),
+    im_segment *seg = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_LAYOUT_MAX_BOXES),
                *owned = IM_ARENA_NEW(l->arena, im_segment, m->nparam * IM_MAX_CUTS);
     size_t *shard = IM_ARENA_NEW(l->arena, size_t, m->nbucket * dp1);
     im_bucket *bucket = IM_ARENA_NEW(l->arena, im_bucket, m->nbucket);
@@ -220,7 +218,7 @@ static im_status fill_layout(im_context *ctx, im_layout *l, const int *stage_of_
     for (size_t i = 0; i < m->nbucket; i++) {
         im_bucket *b = &bucket[i];
         size_t p = b->first_param;
-        place_bucket(l, b, local, count, seg + p * IM_MAX_BOXES, stage_of_unit);
+        place_bucket(l, b, local, count, seg + p * IM_LAYOUT_MAX_BOXES, stage_of_unit);
         shard_bucket(l, b, shard + i * dp1, owned + p * IM_MAX_CUTS);
         if (!b->held) {
             for (size_t k = 0; k < b->nparam; k++)

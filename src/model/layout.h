@@ -30,6 +30,8 @@ int im_mesh_size(const im_mesh *m);
 im_place im_mesh_place(const im_mesh *m, int rank);
 int im_mesh_rank(const im_mesh *m, im_place p);
 
+enum { IM_LAYOUT_MAX_BOXES = 3 }; /* segments of a parameter on a rank, before ZeRO cuts */
+
 /* n runs of `run` elements: a box, or a ZeRO cut of one */
 typedef struct im_segment {
     uint32_t param;

@@ -1,6 +1,7 @@
 /* model: opening a config, and the table of parameters and units that it means. */
 #include "model/family.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -10,7 +11,11 @@
 
 enum { CONFIG_MAX_BYTES = 16 << 20 };
 
-static const im_family *const families[] = {&im_family_gpt2, &im_family_llama};
+#define IM_FAMILY(name) &im_family_##name,
+static const im_family *const families[] = {
+#include "model/families.h"
+};
+#undef IM_FAMILY
 
 const im_family *im_family_find(const char *model_type)
 {
@@ -18,6 +23,19 @@ const im_family *im_family_find(const char *model_type)
         if (strcmp(families[i]->model_type, model_type) == 0)
             return families[i];
     return NULL;
+}
+
+bool im_family_ignores(const im_family *f, const char *name)
+{
+    const size_t n = strlen(f->blocks);
+    if (strncmp(name, f->blocks, n) != 0 || !isdigit((unsigned char)name[n]))
+        return false;
+    for (name += n; isdigit((unsigned char)*name);)
+        name++;
+    for (size_t i = 0; *name == '.' && f->buffers[i]; i++)
+        if (strcmp(f->buffers[i], name + 1) == 0)
+            return true;
+    return false;
 }
 
 /* ---- the table under construction -------------------------------------- */
@@ -56,10 +74,15 @@ void im_model_add_unit(im_table *t, im_unit_type type, int32_t block)
         return;
     t->m->unit = unit;
     unit += t->m->nunit++;
-    unit->type = type;
-    unit->block = block;
+    *unit = (im_unit){.type = type, .block = block};
     for (int slot = 0; slot < IM_SLOT_COUNT; slot++)
         unit->param[slot] = -1;
+}
+
+void im_model_set_window(im_table *t, int64_t window)
+{
+    if (t->status == IM_OK)
+        t->m->unit[t->m->nunit - 1].window = window;
 }
 
 void im_model_add_param(im_table *t, im_slot slot, im_init init, bool glue, int64_t rows, int64_t cols, const char *fmt, ...)
@@ -137,7 +160,7 @@ static im_status find_family(im_context *ctx, const im_json *doc, bool planning_
     *out = im_family_find(type);
     if (*out)
         return IM_OK;
-    char known[128] = "";
+    char known[512] = "";
     for (size_t i = 0, at = 0; i < IM_COUNT_OF(families) && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", families[i]->model_type);
     return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not implemented; implemented are: %s", im_json_name(doc), type, known);
@@ -186,6 +209,7 @@ im_status im_model_parse(im_context *ctx, const im_json *config, im_model **out)
     IM_TRY(im_config_flag(ctx, config, "imece_planning_only", false, &planning_only));
     IM_TRY(find_family(ctx, config, planning_only, &family));
     IM_TRY(refuse_quantised(ctx, config));
+    IM_TRY(im_config_refuse_foreign(ctx, config, family));
     double std;
     IM_TRY(im_config_real(ctx, config, im_json_root(config), "", "initializer_range", 0, 10, 0.02, &std));
 
@@ -372,35 +396,34 @@ int32_t im_model_find_param(const im_model *m, const char *name)
 
 /* A weight of n elements costs 2n FLOPs a token forward and 4n backward. Scores and their use cost 2 H E FLOPs each for every
  * (query, key): 12 L H E T a token with the backward, as in PaLM's appendix B: the causal mask's saving is not
- * subtracted, so that figures compare with what others print. Table lookups are no matmul. */
+ * subtracted, so that figures compare with what others print; a window shorter than T counts as T. Table lookups are no matmul. */
 double im_model_flops_per_token(const im_model *m, int64_t seq_len)
 {
-    double weights = (double)m->arch.V * (double)m->arch.D; /* the head, tied or not */
+    double weights = (double)m->arch.V * (double)m->arch.D, keys = 0; /* the head, tied or not */
     for (size_t u = 0; u < m->nunit; u++) {
+        const int64_t window = m->unit[u].window;
+        if (m->unit[u].type == IM_UNIT_BLOCK)
+            keys += (double)(window && window < seq_len ? window : seq_len);
         for (int slot = 0; slot < IM_SLOT_COUNT && m->unit[u].type == IM_UNIT_BLOCK; slot++) {
             const int32_t p = m->unit[u].param[slot];
             if (p >= 0 && m->param[p].ndim >= 2)
                 weights += (double)im_param_count(&m->param[p]);
         }
     }
-    return 6 * weights + 12.0 * (double)m->arch.L * (double)(m->arch.H * m->arch.E) * (double)seq_len;
+    return 6 * weights + 12.0 * (double)(m->arch.H * m->arch.E) * keys;
 }
 
 /* ---- config.json for a checkpoint --------------------------------------------- */
 
 /* Keys that im_model_config_text writes itself, or that would be untrue in a file of ours. */
-static bool rewritten(const char *key, const im_arch *a)
+static bool rewritten(const char *key, const im_family *family)
 {
     static const char *const always[] = {"architectures",       "model_type",           "dtype",        "torch_dtype",
                                          "tie_word_embeddings", "transformers_version", "_name_or_path"};
-    static const char *const rope[] = {"rope_theta", "rope_scaling", "rope_parameters"};
     for (size_t i = 0; i < IM_COUNT_OF(always); i++)
         if (strcmp(key, always[i]) == 0)
             return true;
-    for (size_t i = 0; i < IM_COUNT_OF(rope); i++)
-        if (a->rope_dims && strcmp(key, rope[i]) == 0)
-            return true;
-    return strncmp(key, "imece_", 6) == 0;
+    return strncmp(key, "imece_", 6) == 0 || (family->rope && im_rope_writes(family->rope, key));
 }
 
 im_status im_model_config_text(im_context *ctx, const im_model *m, im_dtype stored, im_str *out)
@@ -420,7 +443,7 @@ im_status im_model_config_text(im_context *ctx, const im_model *m, im_dtype stor
     for (size_t i = 0; i < im_json_length(root); i++) {
         const char *key;
         const im_json_value *value = im_json_member(root, i, &key);
-        if (rewritten(key, &m->arch))
+        if (rewritten(key, family))
             continue;
         im_str_append(&text, ",\n  ");
         im_str_json_string(&text, key, strlen(key));
@@ -428,8 +451,8 @@ im_status im_model_config_text(im_context *ctx, const im_model *m, im_dtype stor
         im_config_write_value(value, &text);
     }
     /* each version of Transformers has its own default for these: always said, in both spellings */
-    if (m->arch.rope_dims)
-        im_rope_write(&m->arch, &text);
+    if (family->rope)
+        im_rope_write(&m->arch, family->rope, &text);
     im_str_printf(&text, ",\n  \"tie_word_embeddings\": %s", m->arch.tied ? "true" : "false");
     im_str_printf(&text, ",\n  \"torch_dtype\": \"%s\",\n  \"dtype\": \"%s\"\n}\n", dtype, dtype);
     im_str_append_n(out, im_str_text(&text), text.len);

@@ -73,16 +73,6 @@ static im_box band_box(int64_t rows, int64_t cols, int64_t first, int64_t n)
     return (im_box){.n = (size_t)rows, .run = (size_t)n, .global0 = (size_t)first, .global_stride = (size_t)cols};
 }
 
-/* q, k and v of a fused weight or bias, `out` counted in heads of E */
-static int fused_boxes(const im_arch *a, const im_share *s, bool in_out, int64_t rows, im_box *box)
-{
-    const int64_t first[3] = {s->h0, a->H + s->k0, a->H + a->K + s->k0}, n[3] = {s->H, s->K, s->K};
-    int64_t W = (a->H + 2 * a->K) * a->E;
-    for (int i = 0; i < 3; i++)
-        box[i] = in_out ? band_box(rows, W, first[i] * a->E, n[i] * a->E) : rows_box(first[i] * a->E, n[i] * a->E, rows);
-    return 3;
-}
-
 /* A column-parallel weight: `n` of `all` outputs from `first`, K inputs each. */
 static im_box column_box(bool in_out, int64_t inputs, int64_t all, int64_t first, int64_t n)
 {
@@ -95,34 +85,62 @@ static im_box row_box(bool in_out, int64_t outputs, int64_t all, int64_t first, 
     return in_out ? rows_box(first, n, outputs) : band_box(outputs, all, first, n);
 }
 
-int im_share_boxes(const im_arch *a, const im_share *s, im_slot slot, bool fused_qkv, int64_t count, im_box box[3])
+static im_box of_kv(im_box b)
 {
-    bool io = a->weights_in_out;
-    int64_t E = a->E;
-    if (s->H == a->H && s->F == a->F && s->V == a->V) { /* tp 1: one run */
-        box[0] = (im_box){.n = 1, .run = (size_t)count};
-        return 1;
+    b.kv = true;
+    return b;
+}
+
+/* Part i (q, k, v) of a fused weight or bias that lies by kv head: the queries of its group, its keys, its values; each of `rows` inputs. */
+static im_box by_head_box(const im_arch *a, const im_share *s, int64_t rows, int i)
+{
+    int64_t group = a->H / a->K, head = a->E * rows, each = i ? 1 : s->K ? s->H / s->K : 0;
+    int64_t first = s->k0 * (group + 2) + (i ? group + i - 1 : s->h0 - s->k0 * group);
+    return (im_box){
+        .n = (size_t)s->K, .run = (size_t)(each * head), .global0 = (size_t)(first * head), .global_stride = (size_t)((group + 2) * head)};
+}
+
+/* q, k and v of a fused weight or bias: `rows` inputs */
+static void fused_qkv(const im_arch *a, const im_share *s, bool in_out, int64_t rows, im_box *box)
+{
+    const int64_t first[3] = {s->h0, a->H + s->k0, a->H + a->K + s->k0}, n[3] = {s->H, s->K, s->K};
+    for (int i = 0; i < 3; i++) {
+        box[i] = a->qkv_by_head ? by_head_box(a, s, rows, i) : column_box(in_out, rows, (a->H + 2 * a->K) * a->E, first[i] * a->E, n[i] * a->E);
+        box[i].kv = i > 0;
     }
+}
+
+static int boxes_of(const im_arch *a, const im_share *s, im_slot slot, bool fused, int64_t count, im_box *box)
+{
+    bool io = a->weights_in_out, all_heads = a->qk_norm == IM_QK_NORM_ALL;
+    int64_t E = a->E;
     switch (slot) {
     case IM_SLOT_TOKENS:
     case IM_SLOT_HEAD_W: box[0] = rows_box(s->v0, s->V, a->D); return 1;
     case IM_SLOT_Q_W:
-        if (fused_qkv)
-            return fused_boxes(a, s, io, a->D, box);
-        box[0] = column_box(io, a->D, a->H * E, s->h0 * E, s->H * E);
+    case IM_SLOT_Q_B: {
+        int64_t rows = slot == IM_SLOT_Q_W ? a->D : 1;
+        if (fused) {
+            fused_qkv(a, s, io && slot == IM_SLOT_Q_W, rows, box);
+            return 3;
+        }
+        box[0] = column_box(io && slot == IM_SLOT_Q_W, rows, a->H * E, s->h0 * E, s->H * E);
         return 1;
+    }
     case IM_SLOT_K_W:
-    case IM_SLOT_V_W: box[0] = column_box(io, a->D, a->K * E, s->k0 * E, s->K * E); return 1;
-    case IM_SLOT_Q_B:
-        if (fused_qkv)
-            return fused_boxes(a, s, false, 1, box);
-        box[0] = rows_box(s->h0 * E, s->H * E, 1);
-        return 1;
+    case IM_SLOT_V_W: box[0] = of_kv(column_box(io, a->D, a->K * E, s->k0 * E, s->K * E)); return 1;
     case IM_SLOT_K_B:
-    case IM_SLOT_V_B: box[0] = rows_box(s->k0 * E, s->K * E, 1); return 1;
+    case IM_SLOT_V_B: box[0] = of_kv(rows_box(s->k0 * E, s->K * E, 1)); return 1;
+    case IM_SLOT_Q_NORM_W: box[0] = all_heads ? rows_box(s->h0 * E, s->H * E, 1) : rows_box(0, E, 1); return 1;
+    case IM_SLOT_K_NORM_W: box[0] = all_heads ? of_kv(rows_box(s->k0 * E, s->K * E, 1)) : rows_box(0, E, 1); return 1;
     case IM_SLOT_O_W: box[0] = row_box(io, a->D, a->H * E, s->h0 * E, s->H * E); return 1;
     case IM_SLOT_UP_W:
-    case IM_SLOT_GATE_W: box[0] = column_box(io, a->D, a->F, s->f0, s->F); return 1;
+    case IM_SLOT_GATE_W: {
+        int64_t width = fused ? 2 * a->F : a->F;
+        for (int i = 0; i < 1 + fused; i++)
+            box[i] = column_box(io, a->D, width, i * a->F + s->f0, s->F);
+        return 1 + fused;
+    }
     case IM_SLOT_UP_B:
     case IM_SLOT_GATE_B: box[0] = rows_box(s->f0, s->F, 1); return 1;
     case IM_SLOT_DOWN_W: box[0] = row_box(io, a->D, a->F, s->f0, s->F); return 1;
@@ -130,7 +148,28 @@ int im_share_boxes(const im_arch *a, const im_share *s, im_slot slot, bool fused
     }
 }
 
-bool im_share_replicated(im_slot slot)
+int im_share_boxes(const im_arch *a, const im_share *s, im_slot slot, bool fused, int64_t count, im_box box[IM_LAYOUT_MAX_BOXES])
+{
+    bool whole = s->H == a->H && s->F == a->F && s->V == a->V; /* tp 1 */
+    bool by_head = fused && a->qkv_by_head && (slot == IM_SLOT_Q_W || slot == IM_SLOT_Q_B);
+    if (whole && !by_head) { /* one run */
+        box[0] = (im_box){.n = 1, .run = (size_t)count};
+        return 1;
+    }
+    int n = boxes_of(a, s, slot, fused, count, box);
+    size_t width = 0, local = 0;
+    for (int i = 0; i < n; i++)
+        width += box[i].run;
+    for (int i = 0; i < n; i++) {
+        bool bands = box[i].n > 1 && !by_head;
+        box[i].local0 = local;
+        box[i].local_stride = bands ? width : box[i].run;
+        local += bands ? box[i].run : box[i].n * box[i].run;
+    }
+    return n;
+}
+
+bool im_share_replicated(const im_arch *a, im_slot slot)
 {
     switch (slot) {
     case IM_SLOT_POSITIONS:
@@ -140,6 +179,8 @@ bool im_share_replicated(im_slot slot)
     case IM_SLOT_NORM2_B:
     case IM_SLOT_O_B:
     case IM_SLOT_DOWN_B: return true;
+    case IM_SLOT_Q_NORM_W:
+    case IM_SLOT_K_NORM_W: return a->qk_norm == IM_QK_NORM_HEAD;
     default: return false;
     }
 }

@@ -84,9 +84,9 @@ static im_status check_rest(im_context *ctx, const im_weights *w, const im_model
     for (size_t i = 0; i < im_weights_count(w); i++) {
         const im_st_tensor *t = im_weights_at(w, i);
         const char *name = strncmp(t->name, family->prefix, prefix) == 0 ? t->name + prefix : t->name;
-        if (used[i] || family->ignored(name))
+        if (used[i] || im_family_ignores(family, name))
             continue;
-        if (m->arch.tied && strcmp(t->name, "lm_head.weight") == 0) {
+        if (m->arch.tied && strcmp(t->name, family->head) == 0) {
             im_status status = check_tied_head(ctx, w, m, tensor_of[0], t);
             if (status == IM_OK)
                 continue;
@@ -105,10 +105,10 @@ static im_status check_rest(im_context *ctx, const im_weights *w, const im_model
     return status;
 }
 
-static im_status fail_missing(im_context *ctx, const im_weights *w, const im_model *m, name_list *missing)
+static im_status fail_missing(im_context *ctx, const im_weights *w, const im_model *m, const im_family *family, name_list *missing)
 {
     const im_st_tensor *any = im_weights_at(w, 0);
-    const bool only_head = missing->n == 1 && strcmp(im_str_text(&missing->text), "lm_head.weight") == 0;
+    const bool only_head = missing->n == 1 && strcmp(im_str_text(&missing->text), family->head) == 0;
     im_status status =
         im_fail(ctx, IM_ERR_FORMAT, "%s: %zu tensor%s that %s (%s) needs %s missing: %s%s", any ? im_weights_path(w, any) : "the weights", missing->n,
                 missing->n == 1 ? "" : "s", m->source, m->family, missing->n == 1 ? "is" : "are", im_str_text(&missing->text),
@@ -139,7 +139,7 @@ im_status im_weights_match(im_context *ctx, const im_weights *w, const im_model 
         IM_TRY_GOTO(check_tensor(ctx, w, m, &m->param[i], found[i]), free_all);
     }
     if (missing.n) {
-        status = fail_missing(ctx, w, m, &missing);
+        status = fail_missing(ctx, w, m, family, &missing);
         goto free_all;
     }
     IM_TRY_GOTO(check_rest(ctx, w, m, family, used, found), free_all);

@@ -87,6 +87,7 @@ static im_lower_key key_of(builder *b, const im_step *s)
     int own, tied;
     buckets_of(b->p->plan->model, s->target, &own, &tied);
     k.unit_type = (uint8_t)b->p->plan->model->unit[s->target].type;
+    k.window = b->p->plan->model->unit[s->target].window;
     k.first = own >= 0 && !b->contributed[own];
     k.tied_first = tied >= 0 && !b->contributed[tied];
     if (s->verb == IM_BACKWARD_INPUT) /* it adds to none */

@@ -36,7 +36,7 @@ typedef struct walker {
     const im_program *p;
     const im_model *m;
     bucket_state *bucket;
-    uint32_t *summed_over; /* [nparam]: groups over which the REDUCE under way has summed the parameter */
+    uint32_t *summed_over; /* [nparam][boxes]: groups over which the REDUCE under way has summed the segments of a bucket */
     int *next_mb;          /* [nunit][nbucket]: the next micro-batch whose contribution is due */
     int64_t *last_step;    /* [nunit][nbucket]: step that contributed last: its other ops belong to the same contribution */
     im_value_map map;
@@ -173,17 +173,24 @@ static bool needs_reduce(const walker *w, size_t bucket)
     return w->p->layout->bucket[bucket].sum != 0;
 }
 
-/* Which parameters of the bucket a collective covers. */
+/* Of a bucket's segments, in order. */
+static uint32_t *summed_over(const walker *w, const im_bucket *b)
+{
+    return w->summed_over + (size_t)b->first_param * IM_LAYOUT_MAX_BOXES;
+}
+
+/* Which segments of the bucket a collective covers. */
 static void note_sum(walker *w, size_t bucket)
 {
     const im_bound *x = &w->p->bound[w->i];
     const im_bucket *b = &w->p->layout->bucket[bucket];
     if (x->op->collective != IM_COLL_ALL_REDUCE && x->op->collective != IM_COLL_REDUCE_SCATTER)
         return;
-    for (size_t q = b->first_param; q < (size_t)b->first_param + b->nparam; q++) {
-        size_t from = w->p->layout->param_local[q] * 4, to = from + w->p->layout->param_count[q] * 4;
+    for (size_t i = 0; i < b->nseg; i++) {
+        const im_segment *s = &b->seg[i];
+        size_t from = s->local0 * 4, to = (s->local0 + (s->n - 1) * s->local_stride + s->run) * 4;
         if (x->lo[w->o] <= from && to <= x->hi[w->o])
-            w->summed_over[q] |= 1u << x->op->group;
+            summed_over(w, b)[i] |= 1u << x->op->group;
     }
 }
 
@@ -346,11 +353,11 @@ static im_status close_step(walker *w, const im_step *s)
 {
     const im_bucket *l = &w->p->layout->bucket[s->verb == IM_REDUCE ? s->target : 0];
     for (size_t i = 0; s->verb == IM_REDUCE && i < l->nseg; i++)
-        if (l->seg[i].sum & ~w->summed_over[l->seg[i].param])
+        if (l->seg[i].sum & ~summed_over(w, l)[i])
             return im_fail(w->ctx, IM_ERR_CHECK, "rank %d: REDUCE %u leaves the gradient of %s a partial sum", w->p->layout->rank, s->target,
                            w->m->param[l->seg[i].param].name);
     if (s->verb == IM_REDUCE)
-        memset(w->summed_over + l->first_param, 0, l->nparam * sizeof *w->summed_over);
+        memset(summed_over(w, l), 0, l->nseg * sizeof *w->summed_over);
     if (s->verb == IM_UPDATE && w->p->plan->zero && w->p->plan->zero < 3)
         w->bucket[s->target].scattered = true;
     if (s->verb == IM_SAMPLE)
@@ -440,7 +447,7 @@ im_status im_check_states(im_context *ctx, const im_program *p)
     walker w = {.ctx = ctx, .p = p, .m = p->plan->model};
     size_t cells = (p->plan->model->nunit + 2) * p->plan->model->nbucket;
     w.bucket = calloc(w.m->nbucket + 1, sizeof *w.bucket);
-    w.summed_over = calloc(w.m->nparam + 1, sizeof *w.summed_over);
+    w.summed_over = calloc((w.m->nparam + 1) * IM_LAYOUT_MAX_BOXES, sizeof *w.summed_over);
     w.next_mb = calloc(cells + 1, sizeof *w.next_mb);
     w.last_step = malloc((cells + 1) * sizeof *w.last_step);
     im_status status;

@@ -71,7 +71,16 @@ void im_lower_dropout(im_lowerer *L, const char *label, double p, int site, im_u
 /* BACKWARD's ops, as they are collected, become those of BACKWARD_INPUT or BACKWARD_WEIGHT. */
 im_status im_lower_split(im_lowerer *L, bool weight_part) IM_MUST_CHECK;
 
-/* the units (lower_unit.c, lower_head.c) and bucket verbs (lower_bucket.c) */
+/* A result that BACKWARD needs: where it finds it when the recompute policy keeps it here, else a temp. */
+im_use im_lower_keep(im_lowerer *L, im_saved s, im_view v);
+
+/* Attention (lower_attention.c): of the rows h (n,D) a block reads; gives (n,H*E), before the output projection. */
+im_use im_lower_attention(im_lowerer *L, im_use h);
+void im_lower_attention_again(im_lowerer *L); /* from the saved q, k and v */
+/* The gradient do_ (n,H*E) of its result to that of h, partial over the tp group, and to the gradients of its parameters. */
+void im_lower_attention_grad(im_lowerer *L, im_use h, im_use do_, im_use dh);
+
+/* the units (lower_embed.c, lower_unit.c, lower_head.c) and bucket verbs (lower_bucket.c) */
 void im_lower_embed_forward(im_lowerer *L);
 void im_lower_embed_backward(im_lowerer *L);
 void im_lower_block_forward(im_lowerer *L);

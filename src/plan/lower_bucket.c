@@ -52,16 +52,20 @@ static void lower_gather(im_lowerer *L, const im_bucket *b)
     im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_DP, IM_QUEUE_GATHER, "gather weights", IM_USES(shard, whole));
 }
 
-/* Sums the gradients of those parameters of a bucket that are partial over a group: neighbours in one message. */
-static void reduce_params(im_lowerer *L, const im_bucket *b, im_group_id g, const char *label)
+static size_t end_of(const im_segment *s)
 {
-    const size_t *local = L->program->layout->param_local, *count = L->program->layout->param_count;
+    return s->local0 + (s->n - 1) * s->local_stride + s->run;
+}
+
+/* Sums the gradients of those segments of a bucket that are partial over a group: neighbours in one message. */
+static void reduce_segments(im_lowerer *L, const im_bucket *b, im_group_id g, const char *label)
+{
     for (size_t i = 0; i < b->nseg; i++) {
         if (!(b->seg[i].sum >> g & 1))
             continue;
-        size_t from = local[b->seg[i].param], to = from;
-        for (; i < b->nseg && b->seg[i].sum >> g & 1; i++)
-            to = local[b->seg[i].param] + count[b->seg[i].param];
+        size_t from = b->seg[i].local0, to = from;
+        for (; i < b->nseg && b->seg[i].sum >> g & 1; i++) /* bands of one matrix lie between each other: up to the last end */
+            to = end_of(&b->seg[i]) > to ? end_of(&b->seg[i]) : to;
         im_use part = im_use_bucket(IM_ROLE_GRAD, 0, IM_MODIFY, from, flat(IM_F32, to - from));
         im_lower_collective(L, IM_COLL_ALL_REDUCE, g, IM_QUEUE_REDUCE, label, &part, 1);
     }
@@ -73,8 +77,8 @@ static void lower_reduce(im_lowerer *L, const im_bucket *b)
     im_use whole = im_use_bucket(IM_ROLE_GRAD, 0, IM_MODIFY, 0, flat(IM_F32, b->count));
     if (b->sum >> IM_GROUP_TIED & 1)
         im_lower_collective(L, IM_COLL_ALL_REDUCE, IM_GROUP_TIED, IM_QUEUE_REDUCE, "sum of the tied gradient", &whole, 1);
-    reduce_params(L, b, IM_GROUP_TP, "sum of the norms' gradients");
-    reduce_params(L, b, IM_GROUP_KV, "sum of the kv heads' gradients");
+    reduce_segments(L, b, IM_GROUP_TP, "sum of the norms' gradients");
+    reduce_segments(L, b, IM_GROUP_KV, "sum of the kv heads' gradients");
     if (!(b->sum >> IM_GROUP_DP & 1))
         return;
     if (p->plan->zero < 2) {
@@ -121,10 +125,8 @@ static bool squares_of(im_lowerer *L, size_t bucket, bool first)
         if (!b->owned[i].owner)
             continue;
         size_t from = b->owned[i].local0, to = from;
-        for (; i < b->nowned && b->owned[i].owner; i++) { /* bands of one matrix lie between each other: up to the last end */
-            size_t end = b->owned[i].local0 + (b->owned[i].n - 1) * b->owned[i].local_stride + b->owned[i].run;
-            to = end > to ? end : to;
-        }
+        for (; i < b->nowned && b->owned[i].owner; i++)
+            to = end_of(&b->owned[i]) > to ? end_of(&b->owned[i]) : to;
         im_op *op = im_lower_op(L, &im_op_sumsq, "squares of the gradient",
                                 IM_USES(own_grad(p, b, from, to - from), im_use_scalar(IM_SCALAR_SUMSQ, first ? IM_WRITE : IM_ADD, flat(IM_F64, 1))));
         op->args.i[0] = !first;

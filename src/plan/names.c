@@ -41,6 +41,8 @@ const char *im_saved_name(im_saved s)
         [IM_SAVED_NORM1] = "first norm",
         [IM_SAVED_STAT1] = "first norm's statistics",
         [IM_SAVED_QKV] = "q, k, v",
+        [IM_SAVED_QK] = "normed q, k",
+        [IM_SAVED_SQUARES] = "squares of q, k",
         [IM_SAVED_ATTN] = "attention output",
         [IM_SAVED_LSE] = "attention log-sum-exp",
         [IM_SAVED_SUM] = "residual after attention",

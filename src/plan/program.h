@@ -65,6 +65,8 @@ typedef enum im_saved {
     IM_SAVED_NORM1,
     IM_SAVED_STAT1,
     IM_SAVED_QKV,
+    IM_SAVED_QK,
+    IM_SAVED_SQUARES,
     IM_SAVED_ATTN,
     IM_SAVED_LSE,
     IM_SAVED_SUM,
@@ -229,6 +231,7 @@ typedef struct im_lower_key {
     bool first_loss; /* LOSS: scalars are written, not added */
     bool tied_first; /* the tied table has no contribution yet */
     int64_t B, T;
+    int64_t window;  /* of the unit */
     uint16_t target; /* bucket verbs and channels: no sharing */
 } im_lower_key;
 im_status im_lower(im_context *ctx, const im_program *p, const im_lower_key *key, im_arena *a, im_lowering *out) IM_MUST_CHECK;

@@ -84,8 +84,9 @@ static bool is_head(const writer *w, int unit)
 
 static bool reads_weights(const writer *w, im_verb v, int unit)
 {
-    return !(v == IM_BACKWARD && w->model->unit[unit].type == IM_UNIT_EMBED) &&
-           v != IM_BACKWARD_WEIGHT; /* the gradient of a look-up needs no table */
+    const im_unit *u = &w->model->unit[unit];
+    bool look_up = u->type == IM_UNIT_EMBED && u->param[IM_SLOT_NORM1_W] < 0; /* its gradient needs no table */
+    return !(v == IM_BACKWARD && look_up) && v != IM_BACKWARD_WEIGHT;
 }
 
 /* GATHER or RELEASE of every bucket the unit uses, once each */

@@ -1,6 +1,15 @@
 /* The kinds attention and attention_grad: operands, checks, costs. */
 #include "tensor/cpu/nn_kernels.h"
 
+/* Heads beyond the largest power of two n <= heads take every other slope of 2n heads. */
+double im_alibi_slope(int64_t head, int64_t heads)
+{
+    int64_t n = 1;
+    while (2 * n <= heads)
+        n *= 2;
+    return head < n ? exp2(-8.0 * (double)(head + 1) / (double)n) : exp2(-4.0 * (double)(2 * (head - n) + 1) / (double)n);
+}
+
 static im_status need_heads(im_context *ctx, const im_op_kind *k, const im_op_args *a, int i, const int64_t shape[4])
 {
     IM_TRY(im_op_need_activation(ctx, k, a, i));
@@ -39,6 +48,9 @@ static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_
         return im_fail(ctx, IM_ERR_ARG, "%s: dropout is %g, it must be at least 0 and below 1", k->name, a->f[1]);
     if (a->i[1] < 0)
         return im_fail(ctx, IM_ERR_ARG, "%s: a window of %lld, it must be positive, or 0 for none", k->name, (long long)a->i[1]);
+    if (a->i[7] < 0 || (a->i[7] && (a->i[6] < 0 || a->i[6] + q[2] > a->i[7])))
+        return im_fail(ctx, IM_ERR_ARG, "%s: slopes for %lld heads, but those here are %lld to %lld", k->name, (long long)a->i[7], (long long)a->i[6],
+                       (long long)(a->i[6] + q[2] - 1));
     return IM_OK;
 }
 

@@ -38,13 +38,26 @@ extern const im_op_kind im_op_norm_grad;
 /* x (n,H,E) (R), y (n,H,E) (W; may be x itself), pos (n) i32 (R), table (P,R) fp32 (R): R = rotary dims, a row is R/2 cosines then
  * R/2 sines. i[1] 1: interleaved pairs (2j,2j+1), 0: halves (j, j+R/2). i[0] 1: the inverse rotation. Dims from R on are copied. */
 extern const im_op_kind im_op_rope;
+/* RMS norm of queries or keys: of each head alone, or of all heads of a row together, of which those here may be a part.
+ * Sum: x (n,H,E) (R), y (n,H,E) (R; may be x), w (H*E) (R, opt), out (n) fp32 (W): f[0] times the sum of x*y*w over the row. Sums in fp32. */
+extern const im_op_kind im_op_head_sum;
+/* x (n,H,E) (R), w (E), or (H*E) with squares (R), y (n,H,E) (W; may be x), squares (n) fp32 (R, opt): y = w * x / sqrt(mean + f[0]). The mean is that of a
+ * head's squares; with `squares` it is squares / i[1]: i[1] columns in all heads of the row, wherever they are. */
+extern const im_op_kind im_op_head_norm;
+/* x, w as above (R), dy (n,H,E) (R), dx (n,H,E) (W; may be dy), dw fp32, shaped as w (acc, i[0]), squares (n), along (n) fp32 (R, both or neither): along is
+ * the sum of dy*w*x over the i[1] columns. f[0] eps; f[1]: the share of along's part that goes to this dx, 1 unless dy is one of several parts
+ * of a gradient whose dx are added up. */
+extern const im_op_kind im_op_head_norm_grad;
 /* q (B,Tq,H,E), k (B,Tk,K,E), v (B,Tk,K,E) (R), pos_q (B,Tq), pos_k (B,Tk) i32 (R), seg_q, seg_k i32 (R, both or neither),
  * o (B,Tq,H,E) (W), lse (B,Tq,H) fp32 (W). A query sees keys with pos_k <= pos_q (i[0] 1: causal), pos_q - pos_k < i[1] (0: no
  * window) and equal segments. H is a multiple of K. f[0] scale of scores, f[1] dropout p on probabilities, i[2] dropout seed, i[3] site,
  * i[4] 1: only the first now->kv_len keys count, i[5] first sample of this micro-batch in the step's batch, i[6] global number of head 0
- * (dropout is keyed by global sample, head, positions).
+ * (dropout is keyed by global sample, head, positions), i[7] heads in all when ALiBi's slopes (im_alibi_slope) times pos_k - pos_q are added to the
+ * scores, 0: they are not.
  * Never stores Tq x Tk. A query without a visible key gives o 0 and lse -inf. */
 extern const im_op_kind im_op_attention;
+/* 2^-(8/n) for head 0 of n, a power of two; its powers for the others; further heads fall between (Press et al., 2021, and BLOOM). */
+double im_alibi_slope(int64_t head, int64_t heads);
 /* q k v pos_q pos_k seg_q seg_k o lse as above (R), do (B,Tq,H,E) (R), dq (B,Tq,H,E), dk, dv (B,Tk,K,E) (W). Same constants. */
 extern const im_op_kind im_op_attention_grad;
 /* x (n,F) (R), y (n,F) (W). i[0] im_act. */

@@ -41,7 +41,7 @@ mkdir empty
 expect "a directory without config" 1 'empty: there is no config.json' -- $show empty
 
 config 's/"model_type": "[a-z]*"/"model_type": "mamba"/'
-expect "unknown model_type" 1 'm/config.json: model_type "mamba" is not implemented; implemented are: gpt2, llama' -- $show m
+expect "unknown model_type" 1 'm/config.json: model_type "mamba" is not implemented; implemented are: bloom, gpt2, gpt_neox, llama, mistral, olmo2, phi3, qwen2, qwen3' -- $show m
 fresh llama-tied; config 's/"hidden_size": [0-9]*/"hidden_size": 1000000000000000000/'
 expect "an absurd number" 1 'm/config.json: hidden_size is 1000000000000000000: it must be a whole number from 1 to 16777216' -- $show m
 fresh llama-tied; config '/"intermediate_size"/d'

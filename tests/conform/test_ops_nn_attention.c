@@ -27,6 +27,7 @@ typedef struct attn_shape {
     int64_t window;
     bool free, seg; /* free: not causal */
     double drop;
+    int64_t slopes; /* ALiBi: heads in all; the first here is number 1 */
 } attn_shape;
 
 static im_view heads(im_dtype t, int64_t B, int64_t T, int64_t H, int64_t E, int64_t row, int64_t offset)
@@ -78,6 +79,10 @@ static ops_case attn_new(attn_shape s, bool grad)
     c.args.i[2] = 99;
     c.args.i[3] = 4;
     c.args.i[5] = 3;
+    if (s.slopes) {
+        c.args.i[6] = 1;
+        c.args.i[7] = s.slopes;
+    }
     c.now.sample0 = 1000;
     return c;
 }
@@ -122,6 +127,13 @@ static void agrees(void **state)
         {IM_F32, 1, 66, 66, 2, 2, 24, .free = true, .window = 9, .seg = true},
         {IM_F32, 1, 140, 140, 2, 1, 16, .drop = 0.3, .seg = true},
         {IM_F32, 1, 9, 9, 4, 2, 64, .drop = 0.6},
+        {IM_F32, 1, 300, 300, 2, 1, 16, .window = 64}, /* whole tiles lie outside the window */
+        {IM_F32, 1, 260, 260, 4, 2, 8, .window = 3, .seg = true, .drop = 0.2},
+        {IM_F32, 1, 140, 140, 3, 3, 16, .slopes = 5},
+        {IM_F32, 2, 70, 150, 4, 2, 24, .slopes = 8, .window = 40, .seg = true, .drop = 0.1},
+        {IM_F32, 1, 66, 66, 2, 2, 9, .slopes = 4, .free = true},
+        {IM_F32, 2, 5, 90, 2, 2, 16, .slopes = 3},
+        {IM_BF16, 1, 79, 79, 2, 1, 20, .slopes = 12},
         {IM_BF16, 1, 79, 79, 2, 1, 20, .window = 0},
         {IM_BF16, 2, 65, 65, 1, 1, 64, .drop = 0.1, .seg = true},
     };
@@ -150,6 +162,7 @@ static void decoding_agrees(void **state)
             attn_shape s = {.t = flags & 1 ? IM_BF16 : IM_F32, .B = 2, .Tq = flags & 2 ? 3 : 1, .Tk = 600, .H = 4, .KV = 2, .E = flags & 4 ? 32 : 20};
             s.window = flags & 4 ? 300 : 0;
             s.drop = flags & 2 ? 0.25 : 0.0;
+            s.slopes = flags & 4 ? 0 : 6;
             ops_case c = attn_new(s, false);
             c.args.i[4] = 1;
             c.now.kv_len = valid;
@@ -201,6 +214,56 @@ static void positions_are_free(void **state)
         if (grad)
             attn_forward_into(&c, s);
         ops_check(&c, 2e-5, 1e-5);
+        ops_free(&c);
+    }
+}
+
+/* ALiBi by hand: equal scores, slope m: weights fall by e^m from one position to the next, whatever the positions are counted from. */
+static void slopes_fall_with_distance(void **state)
+{
+    (void)state;
+    for (int64_t T = 5; T <= 80; T += 75) /* both paths */
+        for (int fast = 0; fast < 2; fast++) {
+            attn_shape s = {IM_F32, 1, T, T, 2, 2, T, .slopes = 4};
+            ops_case c = attn_new(s, false);
+            c.args.f[0] = 0;
+            for (int64_t e = 0; e < T; e++)
+                ints(&c, POS_Q)[e] = ints(&c, POS_K)[e] = (int32_t)(1000 + e);
+            for (int64_t t = 0; t < T; t++) /* values: the identity, so that O is the weights */
+                for (int64_t h = 0; h < 2; h++)
+                    for (int64_t e = 0; e < T; e++) {
+                        const im_view *v = &c.args.v[V];
+                        im_store(IM_F32, c.init[V], v->offset + t * v->stride[1] + h * v->stride[2] + e, e == t ? 1.0f : 0.0f);
+                    }
+            assert_int_equal(ops_run(&c, fast ? IM_KERNELS_FAST : IM_KERNELS_PLAIN, 1, IM_ISA_COUNT), IM_OK);
+            const im_view *o = &c.args.v[O];
+            for (int64_t h = 0; h < 2; h++) {
+                double slope = h ? 1.0 / 64 : 1.0 / 16, sum = 0; /* heads 1 and 2 of 4 */
+                for (int64_t j = 0; j < T; j++)
+                    sum += exp(-slope * (double)j);
+                for (int64_t j = 0; j < T; j++)
+                    assert_float_equal(im_load(IM_F32, c.got[O], o->offset + (T - 1) * o->stride[1] + h * o->stride[2] + j),
+                                       exp(-slope * (double)(T - 1 - j)) / sum, 1e-6);
+            }
+            ops_free(&c);
+        }
+}
+
+/* Keys and values outside the window may hold anything, NaN included: whole tiles (64) and chunks (256) of them are not read. The first that a query
+ * sees here is 792 or 800. */
+static void outside_the_window_is_not_read(void **state)
+{
+    (void)state;
+    for (int64_t Tq = 1; Tq <= 9; Tq += 8) {
+        attn_shape s = {IM_F32, 1, Tq, 900, 2, 1, 16, .window = 100};
+        ops_case c = attn_new(s, false);
+        for (int64_t j = 0; j < 768; j++)
+            for (int operand = K; operand <= V; operand++)
+                for (int64_t e = 0; e < 16; e++)
+                    im_store(IM_F32, c.init[operand], c.args.v[operand].offset + j * c.args.v[operand].stride[1] + e, NAN);
+        assert_int_equal(ops_run(&c, IM_KERNELS_FAST, 2, IM_ISA_COUNT), IM_OK);
+        for (int64_t e = 0; e < 32; e++)
+            assert_true(isfinite(im_load(IM_F32, c.got[O], 2 + e)));
         ops_free(&c);
     }
 }
@@ -420,6 +483,8 @@ int main(void)
         cmocka_unit_test(decoding_agrees),
         cmocka_unit_test(invalid_keys_are_not_read),
         cmocka_unit_test(positions_are_free),
+        cmocka_unit_test(slopes_fall_with_distance),
+        cmocka_unit_test(outside_the_window_is_not_read),
         cmocka_unit_test(not_finite_values_stay),
         cmocka_unit_test(documents_do_not_leak),
         cmocka_unit_test(packed_equals_separate),

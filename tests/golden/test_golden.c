@@ -6,7 +6,7 @@
 #define TOLERANCE 1e-5
 /* a gradient that is zero by analysis; those beside it are 1e-3 to 1 */
 #define ZERO_BOUND 1e-6
-enum { B = 3, T = 33, PROMPT = 9, STEPS = 20, KV_MAX = 40 };
+enum { MAX_B = 3, MAX_T = 33, PROMPT = 9, KV_MAX = 40 };
 #define LR 1e-3
 
 typedef struct variant {
@@ -20,7 +20,9 @@ static const variant variants[] = {
     {"plain", IM_KERNELS_PLAIN, false},
     {"deferred", IM_KERNELS_FAST, true},
 };
-static const char *const models[] = {"gpt2-tanh", "gpt2-erf", "llama-untied", "llama-tied", "llama3-bias"};
+static const char *const models[] = {"gpt2-tanh", "gpt2-erf",     "llama-untied",    "llama-tied", "llama3-bias", "mistral-window", "mistral-tied",
+                                     "qwen2",     "qwen2-window", "qwen3",           "qwen3-bias", "olmo2",       "olmo2-bias",     "phi3",
+                                     "phi3-long", "neox",         "neox-sequential", "bloom",      "bloom-untied"};
 
 /* initial state of one test */
 typedef struct a_case {
@@ -32,7 +34,8 @@ typedef struct golden {
     rig r;
     im_weights *file;
     char dir[512];
-    int32_t *ids, *targets; /* (STEPS, B, T) */
+    int64_t steps, B, T;
+    int32_t *ids, *targets; /* (steps, B, T) */
 } golden;
 
 static void *read_all(golden *g, const char *name, im_dtype as, size_t *count)
@@ -57,6 +60,9 @@ static void open_golden(golden *g, const char *model)
     char path[600];
     snprintf(path, sizeof(path), "%s/golden.safetensors", g->dir);
     RIG_OK(g->r.ctx, im_weights_open(g->r.ctx, path, &g->file));
+    const im_st_tensor *ids = im_weights_find(g->file, "ids");
+    assert_true(ids && ids->ndim == 3 && ids->shape[1] <= MAX_B && ids->shape[2] <= MAX_T);
+    g->steps = ids->shape[0], g->B = ids->shape[1], g->T = ids->shape[2];
     g->ids = read_all(g, "ids", IM_I32, NULL);
     g->targets = read_all(g, "targets", IM_I32, NULL);
 }
@@ -69,22 +75,26 @@ static void close_golden(golden *g)
     rig_close(&g->r);
 }
 
-static rig_how how_of(const variant *v, int64_t micro_batch)
+static rig_how how_of(const golden *g, const variant *v, int64_t micro_batch)
 {
     return (rig_how){.kernels = v->kernels,
                      .deferred = v->deferred,
                      .precision = IM_F32,
                      .micro_batch = micro_batch,
-                     .global_batch = B,
-                     .seq_len = T,
+                     .global_batch = g->B,
+                     .seq_len = g->T,
                      .weight_decay = 0.1};
 }
 
-/* GPT-2's key bias is the middle third of a fused vector; it is compared apart from the rest. */
-static bool is_fused_bias(const char *name)
+/* Part of a fused qkv bias that adds the same to every score of a query: the bias of keys where they are not rotated. */
+static bool is_idle(const im_model *m, const char *name, size_t i)
 {
-    size_t n = strlen(name), m = strlen(".c_attn.bias");
-    return n > m && !strcmp(name + n - m, ".c_attn.bias");
+    const im_arch *a = &m->arch;
+    const char *end = strrchr(name, '.');
+    if (!end || strcmp(end, ".bias") != 0 || (!strstr(name, ".c_attn.") && !strstr(name, ".query_key_value.")))
+        return false;
+    size_t E = (size_t)a->E, dim = i % E, part = a->qkv_by_head ? i / E % 3 : i / (E * (size_t)a->H);
+    return part == 1 && dim >= (size_t)a->rope_dims;
 }
 
 static void compare_tensor(const golden *g, const char *what, const char *name, const float *got, const float *want, size_t n)
@@ -109,16 +119,16 @@ static void compare_params(golden *g, im_state_kind kind, const char *prefix, do
         assert_int_equal(n, rig_param_count(r, p));
         for (size_t i = 0; i < n; i++)
             got[i] = (float)(got[i] * scale);
-        if (is_fused_bias(name)) {
-            size_t third = n / 3;
-            compare_tensor(g, prefix, name, got, want, third);
-            compare_tensor(g, prefix, name, got + 2 * third, want + 2 * third, third);
-            for (size_t i = third; i < 2 * third; i++)
-                if (!(fabs((double)got[i] - want[i]) <= key_bound))
-                    fail_msg("%s: %s of key bias %s[%zu]: %g, allowed %g", g->dir, prefix, name, i, got[i], key_bound);
-        } else {
-            compare_tensor(g, prefix, name, got, want, n);
+        size_t live = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (!is_idle(r->model, name, i)) {
+                got[live] = got[i];
+                want[live++] = want[i];
+            } else if (!(fabs((double)got[i] - want[i]) <= key_bound)) {
+                fail_msg("%s: %s of key bias %s[%zu]: %g, allowed %g", g->dir, prefix, name, i, got[i], key_bound);
+            }
         }
+        compare_tensor(g, prefix, name, got, want, live);
         free(got);
         free(want);
     }
@@ -130,8 +140,8 @@ static void loss_and_gradients_with(const a_case *c, int64_t micro_batch)
 {
     golden g;
     open_golden(&g, c->model);
-    const im_program_want want[] = {{.mode = IM_MODE_TRAIN}, {.mode = IM_MODE_EVAL, .batch = B, .seq_len = T}};
-    rig_open_engine(&g.r, how_of(c->variant, micro_batch), want, 2);
+    const im_program_want want[] = {{.mode = IM_MODE_TRAIN}, {.mode = IM_MODE_EVAL, .batch = g.B, .seq_len = g.T}};
+    rig_open_engine(&g.r, how_of(&g, c->variant, micro_batch), want, 2);
     rig_load_weights(&g.r, g.dir);
     double *loss = read_all(&g, "loss", IM_F64, NULL), *norms = read_all(&g, "norms", IM_F64, NULL);
     rig_batch b = {.ids = g.ids, .targets = g.targets};
@@ -155,7 +165,7 @@ static void loss_and_gradients_with(const a_case *c, int64_t micro_batch)
 
 static void loss_and_gradients(void **state)
 {
-    loss_and_gradients_with(*state, B);
+    loss_and_gradients_with(*state, MAX_B);
 }
 
 /* micro-batches of 2 and 1 sequences */
@@ -170,7 +180,7 @@ static void label_smoothing(void **state)
     golden g;
     open_golden(&g, c->model);
     const im_program_want want[] = {{.mode = IM_MODE_TRAIN}};
-    rig_how how = how_of(c->variant, 2);
+    rig_how how = how_of(&g, c->variant, 2);
     how.label_smoothing = 0.1;
     rig_open_engine(&g.r, how, want, 1);
     rig_load_weights(&g.r, g.dir);
@@ -185,29 +195,29 @@ static void label_smoothing(void **state)
     close_golden(&g);
 }
 
-/* ---- 20 steps -------------------------------------------------------------------- */
+/* ---- steps -------------------------------------------------------------------- */
 
-static void twenty_steps(void **state)
+static void all_steps(void **state)
 {
     const a_case *c = *state;
     golden g;
     open_golden(&g, c->model);
     const im_program_want want[] = {{.mode = IM_MODE_TRAIN}};
-    rig_open_engine(&g.r, how_of(c->variant, 2), want, 1);
+    rig_open_engine(&g.r, how_of(&g, c->variant, 2), want, 1);
     rig_load_weights(&g.r, g.dir);
     double *losses = read_all(&g, "losses", IM_F64, NULL), *norms = read_all(&g, "norms", IM_F64, NULL);
-    for (int s = 0; s < STEPS; s++) {
-        rig_batch b = {.ids = g.ids + s * B * T, .targets = g.targets + s * B * T};
+    for (int64_t s = 0; s < g.steps; s++) {
+        rig_batch b = {.ids = g.ids + s * g.B * g.T, .targets = g.targets + s * g.B * g.T};
         im_metrics m = rig_step(&g.r, 0, s, LR, 1.0, &b);
         char what[64];
-        snprintf(what, sizeof(what), "%s: loss of step %d", c->model, s);
+        snprintf(what, sizeof(what), "%s: loss of step %d", c->model, (int)s);
         RIG_CLOSE(m.loss, losses[s], TOLERANCE, what);
-        snprintf(what, sizeof(what), "%s: gradient norm of step %d", c->model, s);
+        snprintf(what, sizeof(what), "%s: gradient norm of step %d", c->model, (int)s);
         RIG_CLOSE(m.grad_norm, norms[s], TOLERANCE, what);
         assert_int_equal(m.updates, s + 1);
     }
     /* Adam makes steps of up to lr from the noise of a gradient that is zero by analysis */
-    compare_params(&g, IM_STATE_WEIGHT, "final", 1, 2 * STEPS * LR);
+    compare_params(&g, IM_STATE_WEIGHT, "final", 1, 2 * (double)g.steps * LR);
     free(losses);
     free(norms);
     close_golden(&g);
@@ -218,10 +228,10 @@ static void twenty_steps(void **state)
 /* log softmax of the golden logits, (B*T, V) */
 static float *golden_logprobs(golden *g, size_t *count)
 {
-    size_t V = (size_t)g->r.model->arch.V;
+    size_t V = (size_t)g->r.model->arch.V, rows = (size_t)(g->B * g->T);
     float *x = read_all(g, "logits", IM_F32, count);
-    assert_int_equal(*count, B * T * V);
-    for (size_t i = 0; i < B * T; i++) {
+    assert_int_equal(*count, rows * V);
+    for (size_t i = 0; i < rows; i++) {
         double sum = 0, top = -INFINITY;
         for (size_t v = 0; v < V; v++)
             top = fmax(top, x[i * V + v]);
@@ -239,20 +249,20 @@ static void all_logits(void **state)
     const a_case *c = *state;
     golden g;
     open_golden(&g, c->model);
-    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = B, .seq_len = T, .kv_max = KV_MAX, .all_logits = true}};
-    rig_open_engine(&g.r, how_of(c->variant, B), want, 1);
+    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = g.B, .seq_len = g.T, .kv_max = KV_MAX, .all_logits = true}};
+    rig_open_engine(&g.r, how_of(&g, c->variant, g.B), want, 1);
     rig_load_weights(&g.r, g.dir);
-    size_t n, V = (size_t)g.r.model->arch.V;
-    float *right = golden_logprobs(&g, &n), *got = rig_alloc(n, sizeof(float)), row[B * T], logprob[B];
+    size_t n, V = (size_t)g.r.model->arch.V, rows = (size_t)(g.B * g.T);
+    float *right = golden_logprobs(&g, &n), *got = rig_alloc(n, sizeof(float)), row[MAX_B * MAX_T], logprob[MAX_B];
     for (size_t v = 0; v < V; v++) {
-        int32_t targets[B * T], sampled[B];
-        for (size_t i = 0; i < B * T; i++)
+        int32_t targets[MAX_B * MAX_T], sampled[MAX_B];
+        for (size_t i = 0; i < rows; i++)
             targets[i] = (int32_t)v;
         rig_batch b = {.ids = g.ids, .targets = targets};
         im_source src = {.arg = &b, .load = rig_load};
-        RIG_OK(g.r.ctx, im_engine_run(g.r.engine, 0, &(im_op_now){.kv_len = T}, &src));
+        RIG_OK(g.r.ctx, im_engine_run(g.r.engine, 0, &(im_op_now){.kv_len = g.T}, &src));
         RIG_OK(g.r.ctx, im_engine_sampled(g.r.engine, 0, sampled, logprob, row));
-        for (size_t i = 0; i < B * T; i++)
+        for (size_t i = 0; i < rows; i++)
             got[i * V + v] = row[i];
     }
     compare_tensor(&g, "log-probabilities", "of all ids", got, right, n);
@@ -261,11 +271,11 @@ static void all_logits(void **state)
     close_golden(&g);
 }
 
-/* columns [from, from+n) of a (B,T) array as (B,n) */
-static void columns(const int32_t *in, int from, int n, int32_t *out)
+/* columns [from, from+n) of step 0's ids or targets as (B,n) */
+static void columns(const golden *g, const int32_t *in, int from, int n, int32_t *out)
 {
-    for (int s = 0; s < B; s++)
-        memcpy(out + s * n, in + s * T + from, sizeof(*out) * (size_t)n);
+    for (int64_t s = 0; s < g->B; s++)
+        memcpy(out + s * n, in + s * g->T + from, sizeof(*out) * (size_t)n);
 }
 
 /* The same through the cache: 9 positions, then 8 at a time. */
@@ -275,31 +285,31 @@ static void logits_in_chunks(void **state)
     const a_case *c = *state;
     golden g;
     open_golden(&g, c->model);
-    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = B, .seq_len = PROMPT, .kv_max = KV_MAX, .all_logits = true},
-                                    {.mode = IM_MODE_INFER, .batch = B, .seq_len = CHUNK, .kv_max = KV_MAX, .all_logits = true}};
-    rig_open_engine(&g.r, how_of(c->variant, B), want, 2);
+    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = g.B, .seq_len = PROMPT, .kv_max = KV_MAX, .all_logits = true},
+                                    {.mode = IM_MODE_INFER, .batch = g.B, .seq_len = CHUNK, .kv_max = KV_MAX, .all_logits = true}};
+    rig_open_engine(&g.r, how_of(&g, c->variant, g.B), want, 2);
     rig_load_weights(&g.r, g.dir);
     size_t n, V = (size_t)g.r.model->arch.V;
-    float *right = golden_logprobs(&g, &n), got[B * T], should[B * T];
-    for (int from = 0; from < T;) {
+    float *right = golden_logprobs(&g, &n), got[MAX_B * MAX_T], should[MAX_B * MAX_T];
+    for (int from = 0; from < g.T;) {
         int width = from ? CHUNK : PROMPT;
-        int32_t ids[B * PROMPT], targets[B * PROMPT], sampled[B];
-        float logprob[B], row[B * PROMPT];
-        columns(g.ids, from, width, ids);
-        columns(g.targets, from, width, targets);
+        int32_t ids[MAX_B * PROMPT], targets[MAX_B * PROMPT], sampled[MAX_B];
+        float logprob[MAX_B], row[MAX_B * PROMPT];
+        columns(&g, g.ids, from, width, ids);
+        columns(&g, g.targets, from, width, targets);
         rig_batch b = {.ids = ids, .targets = targets};
         im_source src = {.arg = &b, .load = rig_load};
         RIG_OK(g.r.ctx, im_engine_run(g.r.engine, from ? 1 : 0, &(im_op_now){.pos = from, .kv_len = from + width}, &src));
         RIG_OK(g.r.ctx, im_engine_sampled(g.r.engine, from ? 1 : 0, sampled, logprob, row));
-        for (int s = 0; s < B; s++)
+        for (int64_t s = 0; s < g.B; s++)
             for (int t = 0; t < width; t++) {
-                size_t at = (size_t)(s * T + from + t);
+                size_t at = (size_t)(s * g.T + from + t);
                 got[at] = row[s * width + t];
                 should[at] = g.targets[at] < 0 ? 0 : right[at * V + (size_t)g.targets[at]];
             }
         from += width;
     }
-    compare_tensor(&g, "log-probabilities", "through the cache", got, should, B * T);
+    compare_tensor(&g, "log-probabilities", "through the cache", got, should, (size_t)(g.B * g.T));
     free(right);
     close_golden(&g);
 }
@@ -310,16 +320,15 @@ static void greedy_through_cache(void **state)
     const a_case *c = *state;
     golden g;
     open_golden(&g, c->model);
-    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = B, .seq_len = PROMPT, .kv_max = KV_MAX},
-                                    {.mode = IM_MODE_INFER, .batch = B, .seq_len = 1, .kv_max = KV_MAX}};
-    rig_open_engine(&g.r, how_of(c->variant, B), want, 2);
+    const im_program_want want[] = {{.mode = IM_MODE_INFER, .batch = g.B, .seq_len = PROMPT, .kv_max = KV_MAX},
+                                    {.mode = IM_MODE_INFER, .batch = g.B, .seq_len = 1, .kv_max = KV_MAX}};
+    rig_open_engine(&g.r, how_of(&g, c->variant, g.B), want, 2);
     rig_load_weights(&g.r, g.dir);
-    size_t n;
-    int32_t *greedy = read_all(&g, "greedy", IM_I32, &n), prompt[B * PROMPT], ids[B];
+    size_t n, B = (size_t)g.B;
+    int32_t *greedy = read_all(&g, "greedy", IM_I32, &n), prompt[MAX_B * PROMPT], ids[MAX_B] = {0};
     size_t G = n / B;
-    float logprob[B];
-    for (int s = 0; s < B; s++)
-        memcpy(prompt + s * PROMPT, g.ids + s * T, sizeof(*prompt) * PROMPT);
+    float logprob[MAX_B];
+    columns(&g, g.ids, 0, PROMPT, prompt);
     rig_batch b = {.ids = prompt};
     im_source src = {.arg = &b, .load = rig_load};
     RIG_OK(g.r.ctx, im_engine_run(g.r.engine, 0, &(im_op_now){.kv_len = PROMPT}, &src));
@@ -329,7 +338,7 @@ static void greedy_through_cache(void **state)
             assert_int_equal(ids[s], greedy[s * G + i]);
             assert_true(logprob[s] < 0 && logprob[s] > -log((double)g.r.model->arch.V)); /* the likeliest of V */
         }
-        int32_t fed[B];
+        int32_t fed[MAX_B];
         memcpy(fed, ids, sizeof(fed));
         rig_batch one = {.ids = fed};
         src.arg = &one;
@@ -348,6 +357,10 @@ static void same_arch(const im_arch *a, const im_arch *b)
 {
     SAME(D), SAME(H), SAME(K), SAME(E), SAME(F), SAME(V), SAME(L), SAME(P);
     SAME(norm), SAME(norm_eps), SAME(act), SAME(gated), SAME(weights_in_out), SAME(learned_positions), SAME(tied);
+    SAME(residual), SAME(qk_norm), SAME(alibi), SAME(qkv_by_head), SAME(rope_part), SAME(rope_attention), SAME(rope_beta_fast);
+    SAME(rope_beta_slow), SAME(rope_truncate);
+    assert_memory_equal(a->rope_short, b->rope_short, sizeof(a->rope_short));
+    assert_memory_equal(a->rope_long, b->rope_long, sizeof(a->rope_long));
     SAME(rope_dims), SAME(rope_interleaved), SAME(rope_theta), SAME(rope_scaling), SAME(rope_factor), SAME(rope_low_freq);
     SAME(rope_high_freq), SAME(rope_original_positions), SAME(attn_scale);
     SAME(dropout_embed), SAME(dropout_attn), SAME(dropout_resid);
@@ -358,6 +371,9 @@ static void same_model(const im_model *a, const im_model *b)
     same_arch(&a->arch, &b->arch);
     assert_string_equal(a->family, b->family);
     assert_int_equal(a->nparam, b->nparam);
+    assert_int_equal(a->nunit, b->nunit);
+    for (size_t u = 0; u < a->nunit; u++)
+        assert_int_equal(a->unit[u].window, b->unit[u].window);
     for (size_t p = 0; p < a->nparam; p++) {
         assert_string_equal(a->param[p].name, b->param[p].name);
         assert_memory_equal(a->param[p].shape, b->param[p].shape, sizeof(int64_t) * a->param[p].ndim);
@@ -412,16 +428,16 @@ static void bf16_near(void **state)
     golden g;
     open_golden(&g, c->model);
     const im_program_want want[] = {{.mode = IM_MODE_TRAIN}};
-    rig_how how = how_of(c->variant, 2);
+    rig_how how = how_of(&g, c->variant, 2);
     how.precision = IM_BF16;
     rig_open_engine(&g.r, how, want, 1);
     rig_load_weights(&g.r, g.dir);
     double *losses = read_all(&g, "losses", IM_F64, NULL), *norms = read_all(&g, "norms", IM_F64, NULL);
-    for (int s = 0; s < STEPS; s++) {
-        rig_batch b = {.ids = g.ids + s * B * T, .targets = g.targets + s * B * T};
+    for (int64_t s = 0; s < g.steps; s++) {
+        rig_batch b = {.ids = g.ids + s * g.B * g.T, .targets = g.targets + s * g.B * g.T};
         im_metrics m = rig_step(&g.r, 0, s, LR, 1.0, &b);
         RIG_CLOSE(m.loss, losses[s], 0.01, "bf16 loss");
-        RIG_CLOSE(m.grad_norm, norms[s], 0.05, "bf16 gradient norm");
+        RIG_CLOSE(m.grad_norm, norms[s], g.B * g.T < 60 ? 0.1 : 0.05, "bf16 gradient norm"); /* few tokens: roundings average out less */
     }
     free(losses);
     free(norms);
@@ -442,7 +458,7 @@ static const row rows[] = {
     {"loss_and_gradients", loss_and_gradients, 3},
     {"gradients_accumulated", gradients_accumulated, 3},
     {"label_smoothing", label_smoothing, 2},
-    {"twenty_steps", twenty_steps, 3},
+    {"all_steps", all_steps, 3},
     {"all_logits", all_logits, 2},
     {"logits_in_chunks", logits_in_chunks, 3},
     {"greedy_through_cache", greedy_through_cache, 3},

@@ -84,11 +84,13 @@ static im_status rig_init(im_engine *e, const im_plan *p)
             for (size_t r = 0; r < k->seg[i].n; r++) {
                 float *x = malloc(k->seg[i].run * sizeof *x);
                 const im_param *q = &p->model->param[k->seg[i].param];
+                /* norms of q and k stay near 1: scores of 20 would make a softmax that multiplies every rounding */
+                const float scale = strstr(q->name, "q_norm") || strstr(q->name, "k_norm") ? 1.0f : 3.0f;
                 im_param_init(q, 5, (int64_t)(k->seg[i].global0 + r * k->seg[i].global_stride), (int64_t)k->seg[i].run, x);
                 for (size_t j = 0; j < k->seg[i].run; j++) { /* norms and biases too are not all alike, and logits not all near zero */
                     uint32_t w[4];
                     im_philox(9, k->seg[i].global0 + r * k->seg[i].global_stride + j, k->seg[i].param, w);
-                    x[j] = x[j] * 3.0f + 0.1f * (im_uniform_f32(w[0]) - 0.5f);
+                    x[j] = x[j] * scale + 0.1f * (im_uniform_f32(w[0]) - 0.5f);
                 }
                 im_status s = im_engine_write(e, IM_STATE_WEIGHT, b, k->seg[i].local0 + r * k->seg[i].local_stride, k->seg[i].run, x);
                 free(x);

@@ -1,4 +1,4 @@
-/* src/model: configs of both families in the spellings of Transformers 4 and 5, what is refused and how, the tables, the named shapes. */
+/* src/model: configs of Llama and GPT-2 in the spellings of Transformers 4 and 5, what is refused and how, the tables, the named shapes. */
 #include "model/family.h"
 
 #include <math.h>
@@ -249,11 +249,16 @@ static void test_refused(void **state)
     } cases[] = {
         {"[1]", IM_ERR_FORMAT, "JSON object"},
         {"{}", IM_ERR_FORMAT, "model_type"},
-        {"{\"model_type\":\"mamba\"}", IM_ERR_UNSUPPORTED, "model_type \"mamba\" is not implemented; implemented are: gpt2, llama"},
+        {"{\"model_type\":\"mamba\"}", IM_ERR_UNSUPPORTED,
+         "model_type \"mamba\" is not implemented; implemented are: bloom, gpt2, gpt_neox, llama, mistral, "
+         "olmo2, phi3, qwen2, qwen3"},
         {"{" LLAMA_SIZES ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", IM_ERR_UNSUPPORTED, "quantization_config (quant_method \"gptq\")"},
-        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", IM_ERR_UNSUPPORTED, "rope_scaling.type is \"yarn\""},
-        {"{" LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"dynamic\",\"rope_theta\":1e4}}", IM_ERR_UNSUPPORTED,
-         "rope_parameters.rope_type is \"dynamic\""},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2}}", IM_ERR_UNSUPPORTED,
+         "rope_scaling.type is \"longrope\": that rope type is not implemented for this family; default, linear, dynamic, llama3 and yarn are"},
+        {"{" LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"axial\",\"rope_theta\":1e4}}", IM_ERR_UNSUPPORTED,
+         "rope_parameters.rope_type is \"axial\""},
+        {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"mrope_section\":[1,1]}}", IM_ERR_UNSUPPORTED,
+         "rope_scaling.mrope_section is not implemented"},
         {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\"}}", IM_ERR_FORMAT, "rope_scaling.factor is missing"},
         {"{" LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", IM_ERR_FORMAT,
          "rope_scaling.factor is 0: it must be a number from 1"},
@@ -375,6 +380,7 @@ static void test_rope_table(void **state)
                  .rope_theta = 500000,
                  .rope_scaling = IM_ROPE_LLAMA3,
                  .rope_factor = 8,
+                 .rope_attention = 1,
                  .rope_low_freq = 1,
                  .rope_high_freq = 4,
                  .rope_original_positions = 64};
@@ -387,20 +393,20 @@ static void test_rope_table(void **state)
                                        6.647869871181236e-06,
                                        1.2891731721515574e-06};
     for (int i = 0; i < 8; i++)
-        assert_true(fabs(im_rope_frequency(&a, i) / expected[i] - 1) < 1e-12);
+        assert_true(fabs(im_rope_frequency(&a, 64, i) / expected[i] - 1) < 1e-12);
     float table[3 * 16];
-    im_rope_table(&a, 5, 3, table);
+    im_rope_table(&a, 64, 5, 3, table);
     for (int p = 0; p < 3; p++) {
         for (int i = 0; i < 8; i++) {
-            assert_true(table[p * 16 + i] == (float)cos(im_rope_frequency(&a, i) * (5 + p)));
-            assert_true(table[p * 16 + 8 + i] == (float)sin(im_rope_frequency(&a, i) * (5 + p)));
+            assert_true(table[p * 16 + i] == (float)cos(im_rope_frequency(&a, 64, i) * (5 + p)));
+            assert_true(table[p * 16 + 8 + i] == (float)sin(im_rope_frequency(&a, 64, i) * (5 + p)));
         }
     }
     a.rope_scaling = IM_ROPE_PLAIN;
-    assert_float_equal(im_rope_frequency(&a, 0), 1, 0);
-    assert_true(fabs(im_rope_frequency(&a, 4) / (1 / sqrt(500000)) - 1) < 1e-12);
+    assert_float_equal(im_rope_frequency(&a, 64, 0), 1, 0);
+    assert_true(fabs(im_rope_frequency(&a, 64, 4) / (1 / sqrt(500000)) - 1) < 1e-12);
     a.rope_scaling = IM_ROPE_LINEAR;
-    assert_true(fabs(im_rope_frequency(&a, 4) / (1 / sqrt(500000) / 8) - 1) < 1e-12);
+    assert_true(fabs(im_rope_frequency(&a, 64, 4) / (1 / sqrt(500000) / 8) - 1) < 1e-12);
 }
 
 /* ---- named shapes ---------------------------------------------------------------------- */
@@ -416,7 +422,12 @@ static void test_named_shapes(void **state)
         {"smollm2-135m", 134515008}, {"smollm2-360m", 361821120}, {"smollm2-1.7b", 1711376384},    {"tinyllama-1.1b", 1100048384},
         {"llama2-7b", 6738415616},   {"llama2-13b", 13015864320}, {"llama2-70b", 68976648192},     {"llama3-8b", 8030261248},
         {"llama3-70b", 70553706496}, {"llama3.1-8b", 8030261248}, {"llama3.1-405b", 405853388800}, {"llama3.2-1b", 1235814400},
-        {"llama3.2-3b", 3212749824}, {"llama-15m", 15191712},
+        {"llama3.2-3b", 3212749824}, {"llama-15m", 15191712},     {"mistral-7b", 7241732096},      {"mistral-7b-v0.3", 7248023552},
+        {"qwen2-0.5b", 494032768},   {"qwen2-1.5b", 1543714304},  {"qwen2-7b", 7615616512},        {"qwen2-72b", 72706203648},
+        {"qwen3-0.6b", 596049920},   {"qwen3-4b", 4022468096},    {"qwen3-8b", 8190735360},        {"qwen3-32b", 32762123264},
+        {"phi3-mini", 3821079552},   {"pythia-70m", 70426624},    {"pythia-160m", 162322944},      {"pythia-410m", 405334016},
+        {"pythia-1b", 1011781632},   {"pythia-1.4b", 1414647808}, {"pythia-2.8b", 2775208960},     {"pythia-6.9b", 6857302016},
+        {"pythia-12b", 11846072320}, {"bloom-560m", 559214592},   {"bloom-7b1", 7069016064},       {"bloom-176b", 176247271424},
     };
     for (size_t i = 0; i < IM_COUNT_OF(known); i++) {
         im_model *m = NULL;
@@ -436,7 +447,8 @@ static void test_named_shapes(void **state)
         {"gpt3-175b", 174.6, 0.05, false},     {"megatron-1.7b", 1.7, 0.05, false},   {"megatron-39b", 39.1, 0.05, false},
         {"megatron-145b", 145.6, 0.05, false}, {"megatron-530b", 529.6, 0.05, false}, {"megatron-1t", 1008.0, 0.05, false},
         {"megatron-22b", 22.0, 0.2, false},    {"palm-8b", 8.63, 0.005, true},        {"palm-62b", 62.50, 0.005, true},
-        {"palm-540b", 540.35, 0.02, true},     {"bloom-176b", 176.25, 0.035, true},
+        {"palm-540b", 540.35, 0.02, true},     {"olmo2-7b", 7.30, 0.005, false},      {"olmo2-13b", 13.7, 0.05, false},
+        {"gpt-neox-20b", 20.55, 0.01, false},
     };
     for (size_t i = 0; i < IM_COUNT_OF(rounded); i++) {
         im_model *m = NULL;

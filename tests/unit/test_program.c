@@ -29,6 +29,18 @@ static const char gpt2[] =
     "{\"model_type\":\"gpt2\",\"n_embd\":20,\"n_head\":5,\"n_layer\":3,\"vocab_size\":29,\"n_positions\":40,\"n_inner\":50,"
     "\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"attn_pdrop\":0.1}";
 
+/* one of each way a block can be: windows, norms of q and k, norms behind the branches, fused weights, side by side, ALiBi */
+#define SMALL \
+    "\"vocab_size\":29,\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":3,\"num_attention_heads\":8,\"num_key_value_heads\":2"
+static const char qwen2[] =
+    "{\"model_type\":\"qwen2\"," SMALL ",\"head_dim\":6,\"use_sliding_window\":true,\"sliding_window\":3,\"max_window_layers\":1}";
+static const char qwen3[] = "{\"model_type\":\"qwen3\"," SMALL ",\"head_dim\":6}";
+static const char olmo2[] = "{\"model_type\":\"olmo2\"," SMALL ",\"head_dim\":6,\"attention_dropout\":0.1}";
+static const char phi3[] = "{\"model_type\":\"phi3\"," SMALL ",\"head_dim\":6,\"resid_pdrop\":0.1}";
+static const char neox[] = "{\"model_type\":\"gpt_neox\",\"vocab_size\":29,\"hidden_size\":24,\"intermediate_size\":20,\"num_hidden_layers\":3,"
+                           "\"num_attention_heads\":4,\"rotary_pct\":0.34,\"rotary_emb_base\":10000}";
+static const char bloom[] = "{\"model_type\":\"bloom\",\"vocab_size\":29,\"hidden_size\":24,\"n_layer\":3,\"n_head\":4,\"hidden_dropout\":0.1}";
+
 enum { MAX_RANKS = 8 };
 
 typedef struct world {
@@ -112,6 +124,31 @@ static void expect_good(world *w)
     if (check(w) != IM_OK)
         fail_msg("tp %d sp %d dp %d pp %d zero %d %s x %d: %s", w->plan.mesh.tp, w->plan.sequence_parallel, w->plan.mesh.dp, w->plan.mesh.pp,
                  w->plan.zero, im_schedule_of(w->plan.schedule)->name, w->plan.chunks, im_error_text(w->ctx));
+}
+
+/* Every element of every parameter lies in exactly one owned segment over all ranks. */
+static void cover(world *w)
+{
+    for (size_t q = 0; q < w->model->nparam; q++) {
+        size_t n = (size_t)im_param_count(&w->model->param[q]), seen = 0;
+        uint8_t *hit = calloc(n, 1);
+        for (int r = 0; r < w->ranks; r++) {
+            const im_bucket *b = &w->layout[r]->bucket[w->model->param[q].bucket];
+            for (size_t s = 0; b->held && s < b->nowned; s++) {
+                if (b->owned[s].param != q || !b->owned[s].owner)
+                    continue;
+                for (size_t i = 0; i < b->owned[s].n * b->owned[s].run; i++) {
+                    size_t g = b->owned[s].global0 + i / b->owned[s].run * b->owned[s].global_stride + i % b->owned[s].run;
+                    assert_true(g < n);
+                    assert_int_equal(hit[g], 0);
+                    hit[g] = 1;
+                    seen++;
+                }
+            }
+        }
+        assert_int_equal(seen, n);
+        free(hit);
+    }
 }
 
 /* ---- the check accepts what is right ------------------------------------------------ */
@@ -378,40 +415,87 @@ static void test_mutate_tensor_parallel(void **state)
 }
 
 /* An op that is left out within an instruction: a missing sum is noticed as a partial value. */
-static void test_missing_sum(void **state)
+static void miss_sums(const char *config, int tp, bool sp, im_group_id group)
 {
-    (void)state;
-    for (int sp = 0; sp < 2; sp++) {
+    {
         world w;
-        open_layout(&w, llama_untied, 3, sp, IM_RECOMPUTE_NONE, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 2);
+        open_layout(&w, config, tp, sp, IM_RECOMPUTE_NONE, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 2);
         expect_good(&w);
         int noticed = 0;
         for (uint32_t i = 0; i < w.program[0]->nbound; i++) {
-            uint8_t old[3];
+            uint8_t old[MAX_RANKS];
             if (w.program[0]->bound[i].op->collective != IM_COLL_ALL_REDUCE && w.program[0]->bound[i].op->collective != IM_COLL_REDUCE_SCATTER)
                 continue;
-            if (w.program[0]->bound[i].op->group != IM_GROUP_TP)
+            if (w.program[0]->bound[i].op->group != group)
                 continue;
-            for (int r = 0; r < 3; r++) { /* on all ranks alike: nothing hangs, the sum is just missing */
+            for (int r = 0; r < tp; r++) { /* on all ranks alike: nothing hangs, the sum is just missing */
                 im_op *op = (im_op *)(uintptr_t)w.program[r]->bound[i].op;
                 old[r] = op->collective;
                 op->collective = IM_COLL_RELEASE;
             }
             assert_int_equal(check(&w), IM_ERR_CHECK);
             noticed++;
-            for (int r = 0; r < 3; r++)
+            for (int r = 0; r < tp; r++)
                 ((im_op *)(uintptr_t)w.program[r]->bound[i].op)->collective = old[r];
         }
-        assert_true(noticed > 10);
+        assert_true(noticed > (group == IM_GROUP_TP ? 10 : 2));
         expect_good(&w);
         close_world(&w);
     }
 }
 
-static void mutate_mode(im_program_spec spec)
+static void test_missing_sum(void **state)
+{
+    (void)state;
+    miss_sums(llama_untied, 3, false, IM_GROUP_TP);
+    miss_sums(llama_untied, 3, true, IM_GROUP_TP);
+    miss_sums(olmo2, 2, true, IM_GROUP_TP);
+    miss_sums(olmo2, 4, false, IM_GROUP_TP);
+    miss_sums(qwen3, 2, false, IM_GROUP_TP);
+    miss_sums(bloom, 2, true, IM_GROUP_TP);
+    miss_sums(olmo2, 4, false, IM_GROUP_KV);
+    miss_sums(phi3, 4, true, IM_GROUP_KV);
+}
+
+static const char *const families[] = {qwen2, qwen3, olmo2, phi3, neox, bloom};
+
+static void test_families(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < IM_COUNT_OF(families); c++)
+        for (int tp = 1; tp <= 4; tp *= 2)
+            for (int sp = 0; sp < 2; sp++)
+                for (int recompute = 0; recompute < 3; recompute++)
+                    for (int other = 0; other < 5; other++) {
+                        static const int dp[] = {1, 2, 2, 1, 2}, pp[] = {1, 1, 1, 2, 1}, zero[] = {0, 1, 3, 0, 2};
+                        world w;
+                        if (tp * dp[other] * pp[other] > MAX_RANKS || (tp == 4 && other > 1))
+                            continue;
+                        open_layout(&w, families[c], tp, sp, (im_recompute)recompute, dp[other], pp[other], zero[other], IM_SCHEDULE_1F1B, 2, 4);
+                        expect_good(&w);
+                        if (recompute == 0)
+                            cover(&w);
+                        close_world(&w);
+                    }
+}
+
+/* Every instruction is needed, and every sum within one. */
+static void test_mutate_families(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < IM_COUNT_OF(families); c++) {
+        world w;
+        open_layout(&w, families[c], 2, true, (im_recompute)(c % 3), 1, 1, 0, IM_SCHEDULE_1F1B, 1, 2);
+        mutate_all(&w);
+        open_layout(&w, families[c], 1, false, IM_RECOMPUTE_NONE, 2, 1, 3, IM_SCHEDULE_1F1B, 1, 2);
+        mutate_all(&w);
+    }
+}
+
+static void mutate_mode(const char *config, im_program_spec spec)
 {
     world w;
-    open_world(&w, llama_tied, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 4);
+    open_world(&w, config, 1, 1, 0, IM_SCHEDULE_1F1B, 2, 4);
     im_program_destroy(w.program[0]);
     w.spec = spec;
     assert_int_equal(make(&w, 0, NULL, 0, &w.program[0]), IM_OK);
@@ -429,8 +513,11 @@ static void mutate_mode(im_program_spec spec)
 static void test_mutate_eval_and_infer(void **state)
 {
     (void)state;
-    mutate_mode((im_program_spec){.mode = IM_PROGRAM_EVAL, .batch = 3, .seq_len = 7});
-    mutate_mode((im_program_spec){.mode = IM_PROGRAM_INFER, .batch = 1, .seq_len = 5, .kv_max = 20});
+    const char *configs[] = {llama_tied, qwen2, qwen3, olmo2, phi3, neox, bloom};
+    for (size_t i = 0; i < IM_COUNT_OF(configs); i++) {
+        mutate_mode(configs[i], (im_program_spec){.mode = IM_PROGRAM_EVAL, .batch = 3, .seq_len = 7});
+        mutate_mode(configs[i], (im_program_spec){.mode = IM_PROGRAM_INFER, .batch = 1, .seq_len = 5, .kv_max = 20});
+    }
 }
 
 /* A wait that is left out, and a buffer that is moved onto a live one, are faults too. */
@@ -574,31 +661,6 @@ static void test_micro_batches(void **state)
             }
 }
 
-/* Every element of every parameter lies in exactly one owned segment over all ranks. */
-static void cover(world *w)
-{
-    for (size_t q = 0; q < w->model->nparam; q++) {
-        size_t n = (size_t)im_param_count(&w->model->param[q]), seen = 0;
-        uint8_t *hit = calloc(n, 1);
-        for (int r = 0; r < w->ranks; r++) {
-            const im_bucket *b = &w->layout[r]->bucket[w->model->param[q].bucket];
-            for (size_t s = 0; b->held && s < b->nowned; s++) {
-                if (b->owned[s].param != q || !b->owned[s].owner)
-                    continue;
-                for (size_t i = 0; i < b->owned[s].n * b->owned[s].run; i++) {
-                    size_t g = b->owned[s].global0 + i / b->owned[s].run * b->owned[s].global_stride + i % b->owned[s].run;
-                    assert_true(g < n);
-                    assert_int_equal(hit[g], 0);
-                    hit[g] = 1;
-                    seen++;
-                }
-            }
-        }
-        assert_int_equal(seen, n);
-        free(hit);
-    }
-}
-
 static void test_shards_cover(void **state)
 {
     (void)state;
@@ -628,6 +690,8 @@ int main(void)
         cmocka_unit_test(test_tensor_parallel),
         cmocka_unit_test(test_mutate_tensor_parallel),
         cmocka_unit_test(test_missing_sum),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_mutate_families),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_eval_and_infer),
         cmocka_unit_test(test_mutate_trainer),

@@ -113,6 +113,19 @@ static void tile_mask(const im_attn *a, const tile_places *q, const tile_places 
     }
 }
 
+/* Adds slope * (pos_k - pos_q) to St. */
+static void tile_slope(float slope, const tile_places *q, const tile_places *k, const tile_strip *strip, float *st)
+{
+    const vf steep = vf_set(slope);
+    for (int64_t v = strip->v; v < strip->v + strip->nv; v++) {
+        vi pos = vi_load(q->pos + v * IM_VEC);
+        for (int64_t j = strip->low; j < strip->high; j++) {
+            float *s = st + j * TILE + v * IM_VEC;
+            vf_store(s, vf_fma(steep, vf_of_vi(vi_sub(vi_set(k->pos[j]), pos)), vf_load(s)));
+        }
+    }
+}
+
 /* What dropout multiplies P^T with, for one vector of queries: 0 or scale, one key after the other. Four keys at neighbouring
  * positions share a counter, so the words are kept from key to key. */
 typedef struct drop_lanes {
@@ -224,6 +237,8 @@ static void query_step(const im_attn *a, int64_t b, int64_t h, query_tile *q, co
         int64_t column = s->v * IM_VEC, keys = s->high - s->low;
         float *scores = st + s->low * TILE + column;
         mm(keys, s->nv, a->E, kp + s->low * P, P, 1, q->qt + column, TILE, scores, TILE, false);
+        if (a->alibi_heads)
+            tile_slope(im_attn_slope(a, h), &q->at, k, s, st);
         if (q->sight == TILE_SOME)
             tile_mask(a, &q->at, k, s, st);
         strip_softmax(a, b, h, &q->at, k, s, st, q->m, q->l, q->ot);
@@ -286,21 +301,27 @@ VEC float few_dot(im_dtype t, const float *q, const void *k, int64_t E)
     return vf_sum(sum);
 }
 
-/* Scores of one query against keys [first, first + n): -inf where a key is not seen. */
-static void few_scores(const im_attn *a, int64_t b, int64_t t, int64_t g, const float *q, int64_t first, int64_t n, float *s)
+/* Scores of one query of head h against keys [first, first + n): -inf where a key is not seen. Returns whether any is. */
+static bool few_scores(const im_attn *a, int64_t b, int64_t t, int64_t h, const float *q, int64_t first, int64_t n, float *s)
 {
     int32_t pos_q = im_place(&a->pos_q, b, t), seg_q = a->seg_q.p ? im_place(&a->seg_q, b, t) : 0;
+    float slope = im_attn_slope(a, h);
+    int64_t g = h / a->G;
+    bool any = false;
     for (int64_t j = 0; j < n; j++) {
-        int32_t seg_k = a->seg_k.p ? im_place(&a->seg_k, b, first + j) : 0;
-        if (!im_attn_visible(a, pos_q, im_place(&a->pos_k, b, first + j), seg_q, seg_k)) {
+        int32_t seg_k = a->seg_k.p ? im_place(&a->seg_k, b, first + j) : 0, pos_k = im_place(&a->pos_k, b, first + j);
+        if (!im_attn_visible(a, pos_q, pos_k, seg_q, seg_k)) {
             s[j] = -INFINITY;
             continue;
         }
+        any = true;
         const void *k = im_head_row(&a->k, b, first + j, g);
         if (j + PREFETCH < n)
             row_prefetch(&a->k, k, PREFETCH, a->E);
         s[j] = a->k.type == IM_BF16 ? few_dot(IM_BF16, q, k, a->E) : few_dot(IM_F32, q, k, a->E);
+        s[j] += slope * (float)((int64_t)pos_k - pos_q);
     }
+    return any;
 }
 
 /* s becomes e^(s - m), with dropout; returns m and l. */
@@ -333,14 +354,20 @@ static void attention_few(const im_attn *a, int64_t task, float *scratch, float 
     int64_t chunk = task % chunks, g = task / chunks % a->K, b = task / chunks / a->K, first = chunk * IM_ATTN_CHUNK;
     int64_t n = a->keys - first < IM_ATTN_CHUNK ? a->keys - first : IM_ATTN_CHUNK;
     float *q = scratch, *s = q + rows * P, *o = s + rows * IM_ATTN_CHUNK, *v = o + rows * P;
+    bool seen = false;
     if (n <= 0)
         return;
     for (int64_t r = 0; r < rows; r++) {
         int64_t h = g * a->G + r / a->Tq, t = r % a->Tq;
         pack(&a->q, b, h, t, 1, 1, a->E, a->scale, q + r * P);
-        few_scores(a, b, t, g, q + r * P, first, n, s + r * IM_ATTN_CHUNK);
+        seen |= few_scores(a, b, t, h, q + r * P, first, n, s + r * IM_ATTN_CHUNK);
         float *to = few_part(a, b, h, t, chunk, part);
         few_softmax(a, b, t, h, first, n, s + r * IM_ATTN_CHUNK, to + P, to + P + 1);
+    }
+    if (!seen) { /* the whole chunk lies outside the window: its values are not read */
+        for (int64_t r = 0; r < rows; r++)
+            memset(few_part(a, b, g * a->G + r / a->Tq, r % a->Tq, chunk, part), 0, (size_t)P * sizeof(float));
+        return;
     }
     const float *values = im_head_row(&a->v, b, first, g);
     int64_t stride = a->v.t;

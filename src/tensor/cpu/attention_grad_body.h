@@ -73,6 +73,8 @@ static void grad_strip(const im_attn *a, grad_tile *t, const tile_places *k, con
     int64_t P = im_pad(a->E), column = s->v * IM_VEC, width = s->nv * IM_VEC, keys = s->high - s->low, from = s->low * P;
     float *st = t->st + s->low * TILE + column, *dpt = t->dpt + s->low * TILE + column;
     mm(keys, s->nv, a->E, kp + from, P, 1, t->qt + column, TILE, st, TILE, false);
+    if (a->alibi_heads)
+        tile_slope(im_attn_slope(a, t->h), &t->q, k, s, t->st);
     if (mask)
         tile_mask(a, &t->q, k, s, t->st);
     mm(keys, s->nv, a->E, vp + from, P, 1, t->ot + column, TILE, dpt, TILE, false);
@@ -142,7 +144,8 @@ static void attention_grad_merge(const im_attn *a, int64_t b, int64_t g, int64_t
     {                                                                                                                                                \
         .embed = embed_rows, .embed_grad = embed_grad_columns, .norm = norm_rows, .norm_grad = norm_grad_blocks, .norm_grad_sum = norm_grad_columns, \
         .rope = rope_rows, .act = act_rows, .act_grad = act_grad_rows, .glu = glu_rows, .glu_grad = glu_grad_rows, .dropout = dropout_rows,          \
-        .xent = xent_rows, .xent_stat = xent_stat_rows, .xent_merge = xent_merge_rows, .attention = attention_task, .attention_few = attention_few,  \
-        .attention_merge = attention_merge, .attention_grad = attention_grad_heads, .attention_grad_merge = attention_grad_merge,                    \
-        .dots_bf16 = dots_bf16, .exp = exp_run                                                                                                       \
+        .head_sum = head_sum_rows, .head_norm = head_norm_rows, .head_norm_grad = head_norm_grad_blocks,                                             \
+        .head_norm_grad_sum = head_norm_grad_columns, .xent = xent_rows, .xent_stat = xent_stat_rows, .xent_merge = xent_merge_rows,                 \
+        .attention = attention_task, .attention_few = attention_few, .attention_merge = attention_merge, .attention_grad = attention_grad_heads,     \
+        .attention_grad_merge = attention_grad_merge, .dots_bf16 = dots_bf16, .exp = exp_run                                                         \
     }

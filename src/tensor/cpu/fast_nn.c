@@ -97,6 +97,47 @@ im_status im_fast_norm_grad(const im_kernel_call *c)
     return IM_OK;
 }
 
+/* ---- head_sum, head_norm -------------------------------------------------------------------------------------------------- */
+
+static int64_t head_columns(const im_kernel_call *c)
+{
+    return c->args->v[0].shape[1] * c->args->v[0].shape[2];
+}
+
+im_status im_fast_head_sum(const im_kernel_call *c)
+{
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    if (rows == NULL)
+        return im_plain_head_sum(c);
+    rows_parallel(c, rows->head_sum, c->args->v[0].shape[0], head_columns(c), 1, 0);
+    return IM_OK;
+}
+
+im_status im_fast_head_norm(const im_kernel_call *c)
+{
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    if (rows == NULL)
+        return im_plain_head_norm(c);
+    rows_parallel(c, rows->head_norm, c->args->v[0].shape[0], head_columns(c), 1, 0);
+    return IM_OK;
+}
+
+size_t im_fast_head_norm_grad_workspace(const im_op_args *a, int threads)
+{
+    (void)threads;
+    return (size_t)norm_grad_count(a) * (size_t)im_pad(a->v[4].shape[0]) * sizeof(float);
+}
+
+im_status im_fast_head_norm_grad(const im_kernel_call *c)
+{
+    const im_nn_rows *rows = im_nn_rows_of(c->isa);
+    if (rows == NULL)
+        return im_plain_head_norm_grad(c);
+    rows_parallel(c, rows->head_norm_grad, norm_grad_count(c->args), im_norm_grad_rows(c->args->v[0].shape[0]) * head_columns(c), 1, 0);
+    rows_parallel(c, rows->head_norm_grad_sum, c->args->v[4].shape[0], norm_grad_count(c->args), IM_PAD, 0);
+    return IM_OK;
+}
+
 /* ---- rope, act, glu, dropout --------------------------------------------------------------------------------------------- */
 
 im_status im_fast_rope(const im_kernel_call *c)

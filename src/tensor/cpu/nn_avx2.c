@@ -6,6 +6,7 @@
 #include "tensor/cpu/vec.h"
 
 #include "tensor/cpu/rows_body.h"
+#include "tensor/cpu/heads_body.h"
 #include "tensor/cpu/dots_body.h"
 #include "tensor/cpu/xent_body.h"
 #include "tensor/cpu/tile_body.h"

@@ -14,6 +14,9 @@ im_status im_plain_embed_grad(const im_kernel_call *c);
 im_status im_plain_norm(const im_kernel_call *c);
 im_status im_plain_norm_grad(const im_kernel_call *c);
 im_status im_plain_rope(const im_kernel_call *c);
+im_status im_plain_head_sum(const im_kernel_call *c);
+im_status im_plain_head_norm(const im_kernel_call *c);
+im_status im_plain_head_norm_grad(const im_kernel_call *c);
 im_status im_plain_act(const im_kernel_call *c);
 im_status im_plain_act_grad(const im_kernel_call *c);
 im_status im_plain_glu(const im_kernel_call *c);
@@ -47,6 +50,10 @@ size_t im_fast_norm_workspace(const im_op_args *a, int threads);
 im_status im_fast_norm_grad(const im_kernel_call *c);
 size_t im_fast_norm_grad_workspace(const im_op_args *a, int threads);
 im_status im_fast_rope(const im_kernel_call *c);
+im_status im_fast_head_sum(const im_kernel_call *c);
+im_status im_fast_head_norm(const im_kernel_call *c);
+im_status im_fast_head_norm_grad(const im_kernel_call *c);
+size_t im_fast_head_norm_grad_workspace(const im_op_args *a, int threads);
 im_status im_fast_act(const im_kernel_call *c);
 im_status im_fast_act_grad(const im_kernel_call *c);
 im_status im_fast_glu(const im_kernel_call *c);
@@ -143,7 +150,8 @@ typedef struct im_attn {
     char *lse; /* fp32 (B,Tq,H) */
     int64_t lse_b, lse_t, lse_h;
     bool causal;
-    int64_t window; /* 0: none */
+    int64_t window;      /* 0: none */
+    int64_t alibi_heads; /* 0: none */
     float scale;
     im_dropout drop;
     int64_t sample0, head0; /* global numbers of batch row 0 and of head 0 */
@@ -168,6 +176,12 @@ static inline bool im_attn_visible(const im_attn *a, int32_t pos_q, int32_t pos_
 {
     int64_t distance = (int64_t)pos_q - pos_k;
     return (!a->causal || distance >= 0) && (a->window <= 0 || distance < a->window) && seg_q == seg_k;
+}
+
+/* What is added to the score of a key for each position that it lies behind the query; 0 without ALiBi. */
+static inline float im_attn_slope(const im_attn *a, int64_t h)
+{
+    return a->alibi_heads ? (float)im_alibi_slope(a->head0 + h, a->alibi_heads) : 0.0f;
 }
 
 /* ---- tiles: sizes that driver and bodies share ----------------------------------------------------------------------------- */
@@ -203,6 +217,7 @@ typedef void (*im_rows_fn)(const im_kernel_call *c, int64_t begin, int64_t end, 
 typedef struct im_nn_rows {
     im_rows_fn embed, embed_grad /* columns */, norm, norm_grad /* blocks */, norm_grad_sum /* columns */;
     im_rows_fn rope, act, act_grad, glu, glu_grad, dropout;
+    im_rows_fn head_sum, head_norm, head_norm_grad /* blocks */, head_norm_grad_sum /* columns */;
     void (*xent)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);
     void (*xent_stat)(const im_kernel_call *c, int64_t begin, int64_t end);
     void (*xent_merge)(const im_kernel_call *c, int64_t begin, int64_t end, double *loss);

@@ -47,6 +47,7 @@ im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out)
     x.lse_h = a->v[8].stride[2];
     x.causal = a->i[0] != 0;
     x.window = a->i[1];
+    x.alibi_heads = a->i[7];
     x.scale = (float)a->f[0];
     x.drop = im_dropout_make(a->f[1], a->i[2], a->i[3]);
     x.sample0 = c->now->sample0 + a->i[5];
@@ -72,7 +73,8 @@ static double dot(const im_heads *x, int64_t xb, int64_t xt, int64_t xh, const i
 
 static double score(const im_attn *a, int64_t b, int64_t t, int64_t h, int64_t j)
 {
-    return dot(&a->q, b, t, h, &a->k, j, h / a->G, a->E) * a->scale;
+    double bias = a->alibi_heads ? im_alibi_slope(a->head0 + h, a->alibi_heads) * ((double)im_place(&a->pos_k, b, j) - im_place(&a->pos_q, b, t)) : 0;
+    return dot(&a->q, b, t, h, &a->k, j, h / a->G, a->E) * a->scale + bias;
 }
 
 /* What dropout multiplies the probability with. */

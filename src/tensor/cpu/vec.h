@@ -144,6 +144,10 @@ VEC void vi_store(uint32_t *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
+VEC vf vf_of_vi(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
 VEC vi vi_lanes(void)
 {
     return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -225,6 +229,10 @@ VEC void vf_store(float *p, vf x)
 VEC vi vi_set(int32_t x)
 {
     return _mm256_set1_epi32(x);
+}
+VEC vf vf_of_vi(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
 }
 VEC vi vi_lanes(void)
 {

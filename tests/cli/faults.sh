@@ -130,8 +130,9 @@ for mpi in openmpi mpich; do
     ended $mpi-usr1 "$run" $job 90 4
     said $mpi-usr1-told 'stopped after step [0-9]+, which is saved'
     run="$T/$mpi-int"
-    [ $mpi = openmpi ] && start+=(--mca odls_base_sigkill_timeout 15)
-    "${start[@]}" -n 2 "$IMECE" train "${tiny[@]}" --dp 2 --steps 1000000 --out "$run" >"$T/job" 2>&1 &
+    patient=("${start[@]}")
+    [ $mpi = openmpi ] && patient+=(--mca odls_base_sigkill_timeout 15)
+    "${patient[@]}" -n 2 "$IMECE" train "${tiny[@]}" --dp 2 --steps 1000000 --out "$run" >"$T/job" 2>&1 &
     job=$!
     await "$run"
     kill -TERM $job

@@ -1,10 +1,12 @@
 /* A feed-forward block, 3456 -> 13824 -> GELU -> 3456, at tensor parallelism 1 to N: a column layer leaves its outputs on the ranks, the
  * activation works on them there, and a row layer takes them as they are. One all-reduce forward, one backward.
  *     cc mlp.c $(pkg-config --cflags --libs imece) -lm -o mlp && ./mlp 8
+ * Other sizes: ./mlp RANKS D F
  */
 #include "example.h"
 
-enum { D = 3456, F = 13824, BATCH = 32 };
+enum { BATCH = 32 };
+static int64_t D = 3456, F = 13824; /* outside and inside of the block; set once, in main */
 static const double TOLERANCE = 1e-5;
 
 typedef struct block {
@@ -55,10 +57,10 @@ static im_status backward(block *b, const im_tensor *x, const im_tensor *dy)
 static im_status check_bytes(im_rank *r, int tp)
 {
     im_rank_bytes m;
-    const size_t p = (size_t)((F + tp - 1) / tp), expected = (2 * p * D + p + D) * sizeof(float);
+    const size_t d = (size_t)D, p = (size_t)((F + tp - 1) / tp), expected = (2 * p * d + p + d) * sizeof(float);
     im_rank_memory(r, &m);
     printf("tp %d: %6.1f MB of weights on a rank, %5.1f %% of the whole, as predicted (%.1f); as much of gradients\n", tp, (double)m.weights / 1e6,
-           100 * (double)m.weights / (sizeof(float) * (2.0 * F * D + F + D)), (double)expected / 1e6);
+           100 * (double)m.weights / (sizeof(float) * (2.0 * (double)(F * D) + (double)(F + D))), (double)expected / 1e6);
     if (m.weights >= expected && m.weights < expected + 4 * 64 && m.gradients >= expected &&
         m.gradients < expected + 4 * 64) /* each rounded up to 64 */
         return IM_OK;
@@ -68,14 +70,14 @@ static im_status check_bytes(im_rank *r, int tp)
 
 static im_status check_traffic(im_rank *r, im_group *g, int tp, uint64_t before, uint64_t bytes_before, const char *what)
 {
-    uint64_t operations, nbytes;
+    uint64_t operations, nbytes, sum = (uint64_t)(BATCH * D) * sizeof(float);
     im_group_traffic(g, &operations, &nbytes);
     operations -= before;
     nbytes -= bytes_before;
-    if (operations == (tp > 1) && nbytes == (tp > 1 ? BATCH * D * sizeof(float) : 0))
+    if (operations == (tp > 1) && nbytes == (tp > 1 ? sum : 0))
         return IM_OK;
-    return im_fail(im_rank_context(r), IM_ERR_CHECK, "tp %d: %s took %llu operations and %llu bytes, not one of %zu", tp, what,
-                   (unsigned long long)operations, (unsigned long long)nbytes, BATCH * D * sizeof(float));
+    return im_fail(im_rank_context(r), IM_ERR_CHECK, "tp %d: %s took %llu operations and %llu bytes, not one of %llu", tp, what,
+                   (unsigned long long)operations, (unsigned long long)nbytes, (unsigned long long)sum);
 }
 
 /* The result of a block on rank 0, put together; of tp 1 it is what the others are compared with. */
@@ -95,8 +97,7 @@ static void result_free(result *x)
 static im_status take_result(im_rank *r, block *b, result *out)
 {
     if (example_first(r))
-        *out =
-            (result){example_values(b->y, 0), example_values(b->dx, 0), example_values(NULL, (int64_t)D * F), example_values(NULL, (int64_t)D * F)};
+        *out = (result){example_values(b->y, 0), example_values(b->dx, 0), example_values(NULL, D * F), example_values(NULL, D * F)};
     TRY(im_linear_get(b->up, IM_WEIGHT_GRADIENT, 0, out->up));
     return im_linear_get(b->down, IM_WEIGHT_GRADIENT, 0, out->down);
 }
@@ -105,8 +106,8 @@ static im_status compare(im_rank *r, const result *a, const result *one)
 {
     TRY(example_same(r, "y", a->y, one->y, BATCH * D, TOLERANCE));
     TRY(example_same(r, "gradient of x", a->dx, one->dx, BATCH * D, TOLERANCE));
-    TRY(example_same(r, "gradient of up", a->up, one->up, (int64_t)D * F, TOLERANCE));
-    return example_same(r, "gradient of down", a->down, one->down, (int64_t)D * F, TOLERANCE);
+    TRY(example_same(r, "gradient of up", a->up, one->up, D * F, TOLERANCE));
+    return example_same(r, "gradient of down", a->down, one->down, D * F, TOLERANCE);
 }
 
 /* Forward and backward over g, the first tp ranks. */
@@ -159,11 +160,15 @@ static im_status run(im_rank *r, void *arg)
             status = run_tp(r, tp, x, dy, &one);
     result_free(&one);
     if (!status && example_first(r))
-        printf("forward and backward: one all-reduce each, of %zu bytes\n", BATCH * D * sizeof(float));
+        printf("forward and backward: one all-reduce each, of %zu bytes\n", (size_t)(BATCH * D) * sizeof(float));
     return status;
 }
 
 int main(int argc, char **argv)
 {
+    if (argc > 3) {
+        D = atoi(argv[2]);
+        F = atoi(argv[3]);
+    }
     return example_run(argc, argv, 8, run, NULL);
 }

@@ -51,7 +51,7 @@ for mpi in openmpi mpich; do
     on() { timeout -k 5 120 "${start[@]}" -n "$@"; }
     expect "$mpi: column_linear" 0 'rank 2: outputs 1366 to 2048' "gradient of the bias.*$same" -- on 3 ./column_linear
     expect "$mpi: row_linear" 0 "y, sum \+ bias once.*$same" -- on 2 ./row_linear
-    expect "$mpi: mlp" 0 'tp 2: ' "gradient of down.*$same" 'one all-reduce each' -- on 2 ./mlp
+    expect "$mpi: mlp" 0 'tp 3: ' "gradient of down.*$same" 'one all-reduce each, of 44160 bytes' -- on 3 ./mlp 3 345 1382
     expect "$mpi: zero" 0 'ZeRO 3 .*saved 66.7 %' -- on 3 ./zero zero_table1.csv zero-$mpi
     check "$mpi: zero is told once" test "$(grep -c 'ZeRO 3 .*saved' "$T/out")" = 1
     expect "$mpi: accumulate" 0 "sums, divided once.*$same" -- on 2 ./accumulate

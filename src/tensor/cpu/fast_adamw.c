@@ -22,7 +22,7 @@ typedef struct adamw_step {
     m[i] = mi;                                                                  \
     v[i] = vi;                                                                  \
     float w = (weight)*s.keep - s.rate * (mi / (sqrtf(vi) * s.inv_c2 + s.eps)); \
-    worst |= ((im_f32_bits(w) & EXPONENT) == EXPONENT) & ((im_f32_bits(weight) & EXPONENT) != EXPONENT);
+    worst |= (uint32_t)((im_f32_bits(w) & EXPONENT) == EXPONENT) & (uint32_t)((im_f32_bits(weight) & EXPONENT) != EXPONENT);
 
 IM_BODY void adamw_f32_body(float *restrict weight, float *restrict m, float *restrict v, const float *restrict grad, int64_t n, adamw_step s,
                             uint32_t *bad)

@@ -45,24 +45,32 @@ void im_encoder_destroy(im_encoder *e)
     free(e);
 }
 
+static im_status reserve(im_context *ctx, im_tok_ids *out, size_t n)
+{
+    if (out->n + n <= out->cap)
+        return IM_OK;
+    size_t cap = 2 * out->cap > out->n + n ? 2 * out->cap : out->n + n + 4096;
+    int32_t *more = realloc(out->id, cap * sizeof *more);
+    if (!more)
+        return im_fail(ctx, IM_ERR_NOMEM, "no memory for %zu tokens", cap);
+    out->id = more;
+    out->cap = cap;
+    return IM_OK;
+}
+
 static im_status push(im_context *ctx, im_tok_ids *out, int32_t id)
 {
-    if (out->n == out->cap) {
-        size_t cap = out->cap ? 2 * out->cap : 4096;
-        int32_t *more = realloc(out->id, cap * sizeof *more);
-        if (!more)
-            return im_fail(ctx, IM_ERR_NOMEM, "no memory for %zu tokens", cap);
-        out->id = more;
-        out->cap = cap;
-    }
+    IM_TRY(reserve(ctx, out, 1));
     out->id[out->n++] = id;
     return IM_OK;
 }
 
 static im_status push_bytes(im_context *ctx, im_tok_ids *out, const char *bytes, size_t n)
 {
+    IM_TRY(reserve(ctx, out, n));
     for (size_t i = 0; i < n; i++)
-        IM_TRY(push(ctx, out, (unsigned char)bytes[i]));
+        out->id[out->n + i] = (unsigned char)bytes[i];
+    out->n += n;
     return IM_OK;
 }
 

@@ -50,6 +50,23 @@ im_feed_source im_feed_source_of(const im_feed *f, size_t i)
                             .masked = g->masked};
 }
 
+size_t im_feed_files(const im_feed *f)
+{
+    size_t n = 0;
+    for (size_t g = 0; g < f->ngroup; g++)
+        n += f->group[g].nfile;
+    return n;
+}
+
+im_feed_name im_feed_file_of(const im_feed *f, size_t i)
+{
+    size_t g = 0;
+    while (i >= f->group[g].nfile)
+        i -= f->group[g++].nfile;
+    const im_feed_file *x = &f->group[g].file[i];
+    return (im_feed_name){im_tokens_prefix(x->tokens), im_tokens_fingerprint(x->tokens), x->count};
+}
+
 void im_feed_where(const im_feed *f, int64_t position, size_t *source, int64_t *sample)
 {
     size_t g = 0;

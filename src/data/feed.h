@@ -57,6 +57,14 @@ typedef struct im_feed_source {
 } im_feed_source;
 size_t im_feed_sources(const im_feed *f);
 im_feed_source im_feed_source_of(const im_feed *f, size_t i);
+/* The files themselves, in the order of the sources. */
+typedef struct im_feed_name {
+    const char *name;
+    uint64_t fingerprint;
+    int64_t tokens; /* of the part that is meant */
+} im_feed_name;
+size_t im_feed_files(const im_feed *f);
+im_feed_name im_feed_file_of(const im_feed *f, size_t i);
 /* Which source the sample at `position` comes from, and which of its samples it is. */
 void im_feed_where(const im_feed *f, int64_t position, size_t *source, int64_t *sample);
 

@@ -149,6 +149,11 @@ im_status im_train_find_resume(im_train_run *r) IM_MUST_CHECK;
 im_status im_train_check_resume(im_train_run *r) IM_MUST_CHECK; /* data, order, sequence length: the same or refused */
 im_status im_train_make_dir(im_train_run *r) IM_MUST_CHECK;
 
+/* ---- datafiles.c: what the run read, in plan.yaml */
+void im_train_data_yaml(const im_train_run *r, im_str *out);
+/* Which files are others than when `plan` (a plan.yaml) was written; "" when that is not known. */
+void im_train_data_changes(const im_train_run *r, const char *plan, im_str *out);
+
 /* ---- saving.c */
 im_status im_train_save_begin(im_train_run *r) IM_MUST_CHECK; /* only errors that end the run; a failed save is told and remembered */
 void im_train_save_reap(im_train_run *r, bool wait);

@@ -47,15 +47,26 @@ static bool same_word(const char *a, const char *b, const char *key)
     return n == m && !memcmp(x, y, n);
 }
 
+static im_status fail_data(im_train_run *r, uint64_t was)
+{
+    im_str changes = {0};
+    char plan[IM_TRAIN_PATH];
+    IM_TRY(path_in(r, plan, "plan.yaml"));
+    im_train_data_changes(r, plan, &changes);
+    im_status status = im_fail(r->ctx, IM_ERR_ARG,
+                               "%s: not the data of this run (fingerprint %016" PRIx64 ", the checkpoint has %016" PRIx64
+                               "); a resumed run goes on with the same files%s%s",
+                               r->o.data, r->meta.data_fingerprint, was, changes.len ? ": " : "", im_str_text(&changes));
+    im_str_free(&changes);
+    return status;
+}
+
 /* `was` is the manifest's, r->meta the same fields as this process has them. */
 static im_status compare(im_train_run *r, const im_checkpoint_meta *was)
 {
     const im_checkpoint_meta *is = &r->meta;
     if (was->data_fingerprint != is->data_fingerprint)
-        return im_fail(r->ctx, IM_ERR_ARG,
-                       "%s: not the data of this run (fingerprint %016" PRIx64 ", the checkpoint has %016" PRIx64
-                       "); a resumed run goes on with the same file",
-                       r->o.data, is->data_fingerprint, was->data_fingerprint);
+        return fail_data(r, was->data_fingerprint);
     if (was->seed != is->seed)
         return im_fail(r->ctx, IM_ERR_ARG, "seed %" PRIu64 ": the run has %" PRIu64 "; another seed is another order of the data", is->seed,
                        was->seed);
@@ -133,7 +144,7 @@ static const char *absolute_data(im_train_run *r, const char *spec)
     return out ? out : spec;
 }
 
-/* Two mappings: the options under `train`, as --config and --resume read them back, and what the plan made of them. */
+/* Three mappings: the options under `train`, as --config and --resume read them back, what the plan made of them, and what the data was. */
 static im_status write_plan_yaml(im_train_run *r)
 {
     char path[IM_TRAIN_PATH];
@@ -144,13 +155,14 @@ static im_status write_plan_yaml(im_train_run *r)
     o.valid = absolute_data(r, o.valid);
     if (o.model && im_path_exists(o.model))
         o.model = absolute(r, o.model);
-    im_str rows = {0}, plan = {0}, out = {0};
+    im_str rows = {0}, plan = {0}, data = {0}, out = {0};
     im_option_to_yaml(im_train_rows, IM_TRAIN_SAVED_ROWS, &o, &rows);
     im_plan_to_yaml(&r->plan, &plan);
+    im_train_data_yaml(r, &data);
     im_str_printf(&out, "# imece %s. `imece train --resume %s` goes on; `imece train --config THIS --out NEW` does it again.\n", IM_VERSION_STRING,
                   r->o.out);
-    const char *const head[] = {"train:\n", "plan:\n"};
-    const char *const body[] = {im_str_text(&rows), im_str_text(&plan)};
+    const char *const head[] = {"train:\n", "plan:\n", "data:\n"};
+    const char *const body[] = {im_str_text(&rows), im_str_text(&plan), im_str_text(&data)};
     for (size_t i = 0; i < IM_COUNT_OF(body); i++) {
         im_str_append(&out, head[i]);
         for (const char *line = body[i]; *line; line += strcspn(line, "\n") + 1) {
@@ -159,10 +171,11 @@ static im_status write_plan_yaml(im_train_run *r)
                 break;
         }
     }
-    im_status status = out.failed || rows.failed || plan.failed ? im_fail(r->ctx, IM_ERR_NOMEM, "%s: no memory for its text", path)
-                                                                : im_file_write_atomic(r->ctx, path, out.data, out.len);
+    im_status status = out.failed || rows.failed || plan.failed || data.failed ? im_fail(r->ctx, IM_ERR_NOMEM, "%s: no memory for its text", path)
+                                                                               : im_file_write_atomic(r->ctx, path, out.data, out.len);
     im_str_free(&rows);
     im_str_free(&plan);
+    im_str_free(&data);
     im_str_free(&out);
     return status;
 }

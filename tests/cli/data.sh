@@ -51,6 +51,69 @@ expect "info: ids missing" 1 'bad-train.bin' -- "$IMECE" data info bad-train
 printf 'MMIDIDX' >bad-train.idx
 expect "info: cut index" 1 'bad-train.idx: 7 bytes' -- "$IMECE" data info bad-train
 
+# lines of JSON, packed files, workers
+seq -f '{"text": "satir %g", "n": 1}' 1 3000 >j.jsonl
+gzip -k j.jsonl
+expect "jsonl" 0 '^j-train: .* in 3000 documents' -- "$IMECE" data build j.jsonl --out j --valid-fraction 0
+expect "jsonl.gz, with several workers: the same files" 0 -- sh -c "'$IMECE' data build j.jsonl.gz --out jz --valid-fraction 0 --workers 3 && cmp j-train.bin jz-train.bin && cmp j-train.idx jz-train.idx"
+if command -v zstd >/dev/null; then
+    zstd -q j.jsonl
+    expect "jsonl.zst in a pipe" 0 -- sh -c "cat j.jsonl.zst | '$IMECE' data build - --format jsonl --out jz --valid-fraction 0 --force && cmp j-train.bin jz-train.bin"
+    head -c 2000 j.jsonl.zst >cut.jsonl.zst
+    expect "a .zst that ends early" 1 'cut.jsonl.zst: ends early, at byte 2000' -- "$IMECE" data build cut.jsonl.zst --out cut
+else
+    skip "jsonl.zst" "needs the program zstd"
+fi
+head -c 3000 j.jsonl.gz >cut.jsonl.gz
+expect "a .gz that ends early" 1 'cut.jsonl.gz: ends early, at byte 3000' -- "$IMECE" data build cut.jsonl.gz --out cut
+check "files that end early leave nothing" sh -c '! ls cut-* 2>/dev/null'
+printf '{"text": "a"}\nnot JSON\n{"body": "b"}\n{"text": "c"}\n' >bad.jsonl
+expect "a line that is not JSON: file and line" 1 'bad.jsonl: line 2, column 3: not JSON' -- "$IMECE" data build bad.jsonl --out b --valid-fraction 0
+expect "--skip-bad counts" 0 '^b-train: 4 tokens in 2 documents$' '2 lines were left out, the first: bad.jsonl: line 2, column' -- "$IMECE" data build bad.jsonl --out b --valid-fraction 0 --skip-bad
+expect "--field" 1 'bad.jsonl: line 1: no key "body"' -- "$IMECE" data build bad.jsonl --field body --out x
+expect "--eod is a token, not a word" 2 'eod "end"' -- "$IMECE" data build j.jsonl --eod end --out x
+expect "--eod for bytes" 2 'bytes end with 256' -- "$IMECE" data build j.jsonl --eod 7 --out x
+expect "--eod none" 0 '^e-train: .* tokens in 3000 documents' -- "$IMECE" data build j.jsonl --eod none --out e --valid-fraction 0
+expect "options of a tokenizer without one" 2 '--template is about a tokenizer' -- "$IMECE" data build j.jsonl --template --out x
+expect "--ids and --format" 2 '--ids reads ids that are there already' -- "$IMECE" data build j.jsonl --ids --format jsonl --out x
+
+# interrupted: SIGINT ends it, --resume goes on; the same files as a build that was left alone
+"$IMECE" data build lines.txt tree j.jsonl --split lines --out whole >/dev/null
+mkfifo gate
+(cat lines.txt; sleep 60) >gate & feeder=$!
+"$IMECE" data build gate --split lines --out pipe >/dev/null 2>pipe.err & builder=$!
+while [ ! -s pipe-train.bin.tmp ] && [ -e /proc/$builder ]; do [ -e pipe-train.bin.tmp ] && break; sleep 0.05; done
+kill -INT $builder
+wait $builder
+[ $? = 4 ] && grep -q 'stopped by a signal: no token file was written' pipe.err && ok "SIGINT while a pipe gives nothing: exit 4, nothing written" || fail "SIGINT while a pipe gives nothing" "$(cat pipe.err)"
+kill $feeder 2>/dev/null
+check "and no token file" sh -c '! ls pipe-train.idx 2>/dev/null'
+expect "--resume without an interrupted build begins at the start" 0 'there is no interrupted build' -- "$IMECE" data build lines.txt --out fresh --resume
+expect "standard input cannot be resumed" 2 'standard input cannot be gone on with' -- sh -c "'$IMECE' data build - --out x --resume <lines.txt"
+
+# conversations
+printf '%s\n' '{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}' '{"prompt": "a", "completion": "b"}' >c.jsonl
+expect "chat: plain for bytes, with a mask" 0 '^c-train: .* in 2 documents, the loss of 5 counts' -- "$IMECE" data build c.jsonl --chat auto --out c --valid-fraction 0
+expect "show --counted: what the assistant says" 0 '^ 4$' -- sh -c "'$IMECE' data show c-train --counted; echo"
+expect "info: the mask" 0 'mask +the loss of 5 tokens counts' 'tokenizer +bytes, 257 ids' -- "$IMECE" data info c-train
+expect "chat: a format that bytes do not have" 2 'needs the token <\|im_start\|>' -- "$IMECE" data build c.jsonl --chat chatml --out x
+
+# split, merge, import
+expect "split" 0 '^sp-train: ' '^sp-valid: .* documents' -- "$IMECE" data split j-train --valid-every 10 --out sp
+expect "merge" 0 '^m: .* in 3000 documents' -- "$IMECE" data merge sp-train sp-valid --out m
+expect "merge: files of two kinds" 2 'has a mask and' -- "$IMECE" data merge j-train c-train --out x
+expect "merge into itself" 2 'is one of the files' -- "$IMECE" data merge m sp-train --out m --force
+printf '\001\000\002\000\003\000' >raw.bin
+expect "import: what it is must be said" 1 'neither a .npy file nor a shard of llm.c' -- "$IMECE" data import raw.bin --out r
+expect "import raw" 0 '^r: 3 tokens in 2 documents' -- "$IMECE" data import raw.bin --format raw --dtype uint16 --ends 2 --out r
+expect "import: --dtype without raw" 2 '--dtype is of --format raw' -- "$IMECE" data import raw.bin --dtype uint16 --out x
+python3 - <<'P'
+import struct
+ids = [50256, 7, 8, 50256, 9]
+open("shard.bin", "wb").write(struct.pack("<256i", *([20240520, 1, len(ids)] + [0] * 253)) + struct.pack("<5H", *ids))
+P
+expect "import a shard of llm.c" 0 '^ll: 5 tokens in 2 documents' -- "$IMECE" data import shard.bin --begins 50256 --out ll
+
 if [ "$(id -u)" = 0 ] && mkdir small && mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
     expect "build: disk full" 1 'No space left on device' -- sh -c "seq 1 60000 | '$IMECE' data build - --out small/x"
     check "disk full: nothing stays" sh -c '! ls small/x* 2>/dev/null'

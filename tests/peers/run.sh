@@ -8,4 +8,5 @@ BUILD=${IMECE_BUILD:-$ROOT/build}
 . "$ROOT/tests/peers/venv.sh"
 cmake --build "$BUILD" --target imece peer_logits >/dev/null
 "$PYTHON" "$ROOT/tests/peers/check_tokenizers.py" --build "$BUILD"
+"$PYTHON" "$ROOT/tests/peers/check_megatron.py" --build "$BUILD"
 exec "$PYTHON" "$ROOT/tests/peers/check_peers.py" --build "$BUILD" "$@"

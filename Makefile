@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-peers bench-tokenizer check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -38,6 +38,10 @@ bench: all
 
 bench-comm: all
 	@$(PYTHON) bench/comm/bench_comm.py --build $(BUILD)
+
+bench-layout: all
+	@tools/deps.sh peers
+	@IMECE_BUILD=$(abspath $(BUILD)) bench/layout/run.sh
 
 bench-peers: all
 	@tools/deps.sh peers
@@ -81,4 +85,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-peers bench-tokenizer check-peers check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-trixie asan ubsan tsan clang fuzz fmt clean

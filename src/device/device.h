@@ -7,6 +7,7 @@
  * CPU backends:
  *   inline    the compute and copy queues run work in the caller's thread, at push (a wait for another queue's
  *             event blocks there); the io queue has a thread of its own, with comm_threads those for communication too.
+ *             Who waits for a queue of communication may run what comes next there itself.
  *   deferred  every queue has a thread; all arenas are unreadable (PROT_NONE) except while work runs. It proves
  *             that callers keep to the contract; slow.
  */

@@ -180,7 +180,6 @@ static void test_operations(void **state)
     for (int ranks = 2; ranks <= 8; ranks *= 2)
         expect(f, ranks, "near ops", true);
     expect(f, 2, "apart ops", true);
-    expect(f, 4, "apart ops", true);
     expect(f, 3, "near cut", true);
     expect(f, 3, "apart cut", true);
 }

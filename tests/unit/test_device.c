@@ -243,6 +243,48 @@ static void test_sleepers(void **state)
     alarm(0);
 }
 
+/* Work of the queues of communication runs once and in order, whether its own thread runs it or who waits for it: x -> 3 x + k by k turns of
+ * two queues that wait for each other, with the host waiting now and then. */
+static im_status triple_and_add(void *arg, void *const *p, int np, const im_op_now *now)
+{
+    (void)arg, (void)np;
+    uint64_t *x = p[0];
+    *x = *x * 3 + (uint64_t)now->pos;
+    return IM_OK;
+}
+
+static void test_waiters_help(void **state)
+{
+    (void)state;
+    alarm(60);
+    im_context *ctx;
+    im_device *d;
+    im_device_config cfg = {.threads = 1, .comm_threads = true};
+    assert_int_equal(im_context_create(&ctx), IM_OK);
+    assert_int_equal(im_device_open(ctx, &cfg, &d), IM_OK);
+    assert_int_equal(im_device_reserve(d, IM_CLASS_CARRY, 64), IM_OK);
+    im_buffer b = whole(IM_CLASS_CARRY, 64);
+    im_queue *q[3] = {im_device_queue(d, IM_QUEUE_COMM0), im_device_queue(d, IM_QUEUE_COMM0 + 1), im_device_queue(d, IM_QUEUE_COMPUTE)};
+    im_event last = {0};
+    uint64_t want = 0, got;
+    for (int k = 0; k < 20000; k++) {
+        int i = (k * 7 + k / 5) % 3;
+        im_work w = {.fn = triple_and_add, .buf = &b, .nbuf = 1, .now = {.pos = k}, .name = "triple"};
+        assert_int_equal(im_queue_wait(q[i], last), IM_OK); /* on the compute queue this waits here */
+        assert_int_equal(im_queue_push(q[i], &w), IM_OK);
+        last = im_queue_last(q[i]);
+        want = want * 3 + (uint64_t)k;
+        if (k % 11 == 0)
+            assert_int_equal(im_event_wait(d, last), IM_OK);
+    }
+    assert_int_equal(im_event_wait(d, last), IM_OK);
+    assert_int_equal(im_queue_download(q[2], &got, b, sizeof got), IM_OK);
+    assert_true(got == want);
+    im_device_close(d);
+    im_context_destroy(ctx);
+    alarm(0);
+}
+
 /* ---- the self communicator -------------------------------------------------------------- */
 
 typedef struct comm_rig {
@@ -346,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_unreadable_outside_work),
         cmocka_unit_test(test_long_queue),
         cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_waiters_help),
         cmocka_unit_test(test_self),
         cmocka_unit_test(test_self_refuses),
     };

@@ -135,7 +135,7 @@ bool im_near_pull(int32_t pid, const void *from, void *to, size_t nbytes)
 
 void im_near_arrive(im_near *x)
 {
-    atomic_store_explicit(&im_near_cell_of(x, x->rank)->arrived, ++x->meetings, memory_order_release);
+    atomic_store(&im_near_cell_of(x, x->rank)->arrived, ++x->meetings);
     for (int k = 1; k < x->size; k++)
         im_near_ring(im_near_cell_of(x, (x->rank + k) % x->size));
 }
@@ -143,18 +143,17 @@ void im_near_arrive(im_near *x)
 bool im_near_is_met(const im_near *x)
 {
     for (int i = 0; i < x->size; i++)
-        if (atomic_load_explicit(&im_near_cell_of(x, i)->arrived, memory_order_acquire) < x->meetings)
+        if (atomic_load(&im_near_cell_of(x, i)->arrived) < x->meetings)
             return false;
     return true;
 }
 
 /* ---- bells ------------------------------------------------------------------------------------- */
 
-/* Pairs with the sleeper, which says so before it looks: either it sees the change, or we see the sleeper. */
+/* Pairs with the sleeper, which says so before it looks: either it sees the change, or we see the sleeper. All of it in one order. */
 void im_near_ring(im_near_cell *c)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed))
+    if (!atomic_load(&c->asleep))
         return;
     atomic_fetch_add(&c->rings, 1);
     syscall(SYS_futex, &c->rings, FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -201,7 +200,6 @@ im_status im_near_pause(im_near_wait *w)
         syscall(SYS_futex, &w->mine->rings, FUTEX_WAIT, w->seen, &(struct timespec){.tv_nsec = NAP_NS}, NULL, 0);
     else
         atomic_store(&w->mine->asleep, 1);
-    atomic_thread_fence(memory_order_seq_cst);
     w->seen = atomic_load(&w->mine->rings); /* then the caller looks again, and may come back to sleep */
     return IM_OK;
 }

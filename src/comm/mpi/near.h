@@ -71,7 +71,7 @@ bool im_near_pull(int32_t pid, const void *from, void *to, size_t nbytes);
 /* Comes to the next meeting; and whether all have. */
 void im_near_arrive(im_near *x);
 bool im_near_is_met(const im_near *x);
-void im_near_ring(im_near_cell *c); /* after a change that the member may wait for */
+void im_near_ring(im_near_cell *c); /* after a change, by a plain atomic_store, that the member may wait for */
 
 /* for (;;) { look; if there: break; IM_TRY(im_near_pause(&w)); }, and im_near_wait_end at the end, or after progress. Errors have no
  * text: IM_ERR_TIMEOUT; IM_ERR_ABORTED when *dead. */

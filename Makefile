@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -55,6 +55,11 @@ check-peers: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) tests/peers/run.sh
 
+# Ranks on machines that are none: a Slurm of one node and of two; two hosts in network namespaces (plain, 1 Gb/s, 1 % loss). As root.
+check-slurm check-net: all
+	@tools/deps.sh $(@:check-%=%)
+	@IMECE_BUILD=$(abspath $(BUILD)) tests/labs/$(@:check-%=%).sh
+
 check-trixie:
 	@tools/deps.sh trixie
 	@tools/check-trixie.sh
@@ -85,4 +90,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean

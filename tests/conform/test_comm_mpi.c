@@ -138,6 +138,24 @@ static int run_loss(const char *plugin, const char *dir, bool hang, how h)
     return s == IM_OK ? 0 : 3;
 }
 
+/* The last rank does not come to make a group. */
+static int run_absent(const char *plugin, how h)
+{
+    process p = {0};
+    im_comm *c = NULL;
+    static const int all[] = {0, 1, 2};
+    if (!open_process(&p, plugin, 1.5, h))
+        return 1;
+    if (p.at.rank == p.at.size - 1)
+        (void)sleep(100); /* the job is over before */
+    if (im_comm_split(p.world, all, p.at.size, &c) != IM_OK)
+        printf("TOLD %s\n", im_error_text(p.ctx));
+    (void)fflush(stdout);
+    im_comm_destroy(c);
+    close_process(&p);
+    return 3;
+}
+
 static int rank_main(const char *plugin, const char *what, const char *dir)
 {
     how h = {.apart = !strncmp(what, "apart ", 6)};
@@ -148,6 +166,8 @@ static int rank_main(const char *plugin, const char *what, const char *dir)
         return run_ops(plugin, h);
     if (!strcmp(what, "kill") || !strcmp(what, "hang"))
         return run_loss(plugin, dir, what[0] == 'h', h);
+    if (!strcmp(what, "absent"))
+        return run_absent(plugin, h);
     return run_fatal(plugin, what, h);
 }
 
@@ -227,6 +247,11 @@ static void test_hanging(void **state)
     int code = job(f, 3, f == mpi_flavours ? "apart hang" : "near hang", out, sizeof out);
     if (code == 0 || im_clock_now() - t0 > 40 || mpi_count(out, "not arrived: rank 2; arrived: rank 0 1") < 2 || mpi_count(out, "TOLD") < 2) {
         print_error("exit %d after %.1f s\n%s\n", code, im_clock_now() - t0, out);
+        fail();
+    }
+    code = job(f, 3, f == mpi_flavours ? "near absent" : "apart absent", out, sizeof out);
+    if (code == 0 || mpi_count(out, "not arrived: rank 2") < 2 || mpi_count(out, "TOLD") < 2) {
+        print_error("exit %d\n%s\n", code, out);
         fail();
     }
 }

@@ -384,6 +384,30 @@ typedef struct proposal {
     im_near_door door; /* fd: of the first member */
 } proposal;
 
+/* Whose proposal did not come: the first requests of the set are those of the other members, in their order. */
+static im_status not_all_came(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, im_mpi_set *set)
+{
+    const im_comm group = {.size = g->size, .members = (int *)(uintptr_t)g->members}; /* only read */
+    im_str who = {0};
+    void *p;
+    IM_TRY(im_alloc(ctx, (size_t)g->size, sizeof(bool), &p));
+    bool *missing = p;
+    im_status s = IM_OK;
+    for (int i = 0, k = 0; i < g->size && s == IM_OK; i++) {
+        bool came = true;
+        if (i != g->rank)
+            s = im_mpi_test(w, set, k++, 1, &came);
+        missing[i] = !came;
+    }
+    im_comm_rank_list(&group, missing, &who);
+    if (s == IM_OK)
+        s = im_fail(ctx, IM_ERR_TIMEOUT, "a group of %d ranks: not all of them came to make it in %g s: not arrived: rank %s", g->size, w->deadline,
+                    im_str_text(&who));
+    im_str_free(&who);
+    free(missing);
+    return s;
+}
+
 /* Members wait for one another here, so ranks split in the same order. What is still to be received after an error goes into all. */
 static im_status swap(im_comm_mpi_world *w, im_context *ctx, const im_comm_group *g, proposal *all, im_mpi_set *set)
 {
@@ -400,7 +424,7 @@ static im_status swap(im_comm_mpi_world *w, im_context *ctx, const im_comm_group
     im_mpi_wait wait = {.w = w, .deadline = w->deadline};
     s = im_mpi_wait_all(set, &wait);
     if (s == IM_ERR_TIMEOUT)
-        return im_fail(ctx, IM_ERR_TIMEOUT, "a group of %d ranks: not all of them came to make it in %g s", g->size, w->deadline);
+        return not_all_came(w, ctx, g, set);
     if (s == IM_ERR_ABORTED)
         return im_mpi_killed(ctx, w, "a group was made");
     IM_TRY(s);

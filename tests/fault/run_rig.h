@@ -13,11 +13,14 @@
 
 #include "train/train.h"
 
-/* The thread sanitizer sleeps a second at each exit; the tests have hundreds of children. */
+/* The thread sanitizer sleeps a second at each exit; the tests have hundreds of children. A test may want more. */
+#ifndef RUN_RIG_TSAN
+#define RUN_RIG_TSAN ""
+#endif
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
-    return "atexit_sleep_ms=0";
+    return "atexit_sleep_ms=0" RUN_RIG_TSAN;
 }
 
 static im_context *ctx;

@@ -1,6 +1,7 @@
 /* Ranks of a real run that fail, stall, call something else or see what others do not: every rank stops or goes on alike, the one at fault is
  * named, and the last checkpoint is whole and goes on in another layout.
  */
+#define RUN_RIG_TSAN ":report_thread_leaks=0" /* a process that ends with a rank that does not come back */
 #include "fault/run_rig.h"
 
 #include "comm/ring.h"

@@ -3,6 +3,7 @@
  *   RUN/plan.yaml       every option of the run, and the plan they became
  *   RUN/metrics.jsonl   a line a step, a line an evaluation
  *   RUN/logs/           what was said
+ *   RUN/rings/          the last operations of each rank, when there are several
  *   RUN/checkpoints/    step-N, latest
  *   RUN/trace.json      with --trace
  */

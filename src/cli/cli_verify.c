@@ -72,6 +72,8 @@ static void row(void *arg, const im_train_verify_report *r, const im_train_verif
         fprintf(to, "  %s[%" PRId64 "]", x->param, x->index);
     if (x->verdict == IM_TRAIN_VERIFY_DIFFERS)
         fprintf(to, "\n    first difference: %s", x->first);
+    else if (x->verdict != IM_TRAIN_VERIFY_FAILED && *x->first)
+        fprintf(to, "\n    %s", x->first);
     fprintf(to, "\n");
     fflush(to);
 }

@@ -97,9 +97,12 @@ static im_status stale(im_engine *e, const im_bound *x, const im_step *s, im_que
 im_status im_engine_faulty_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
 {
     im_engine_fault f = e->debug->fault;
-    int n = fits(f, x->op) ? im_comm_size(e->group[x->op->group][x->op->queue]) : 0; /* RELEASE and SNAPSHOT have no communicator */
+    bool counts = fits(f, x->op) && (e->debug->group < 0 || e->debug->group == (int)x->op->group);
+    int n = counts ? im_comm_size(e->group[x->op->group][x->op->queue]) : 0; /* RELEASE and SNAPSHOT have no communicator */
     if (n < 2 || ++e->fault.seen != e->debug->at)
         return im_engine_collective(e, x, s, q);
+    if (e->debug->made)
+        *e->debug->made = true;
     switch (f) {
     case IM_ENGINE_MISSING: return IM_OK;
     case IM_ENGINE_GROUP: return alone(e, x, s, q);

@@ -55,6 +55,8 @@ typedef struct im_engine_edge {
 typedef struct im_engine_debug {
     im_engine_fault fault;
     uint64_t at; /* the at-th collective of a step that the fault can be made to, from 1 */
+    int group;   /* only those of this im_group_id count; -1: all. Ranks of different stages count alike within a group only */
+    bool *made;  /* set when the fault is made; may be NULL */
     void *arg;
     im_status (*edge)(void *arg, const im_engine_edge *x); /* TRAIN in fp32: after each such instruction; may be NULL */
 } im_engine_debug;

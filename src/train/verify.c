@@ -33,7 +33,8 @@ const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS] = {
     {"lr", IM_OPT_REAL, "3e-4", 0, 1e6, NULL, "Learning rate of the steps.", "LR", AT(lr), 0, false, NULL},
     {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels.", "WHICH", AT(kernels), 0, false, NULL},
     {"break", IM_OPT_STRING, NULL, 0, 0, NULL,
-     "For tests: scale, missing, doubled, group, stale, and @K: the K-th collective of a step that it fits.", "KIND", AT(fault), 0, true, NULL},
+     "For tests: scale, missing, doubled, group, stale; @K: the K-th collective of a step that it fits; :GROUP: of tp, dp, kv, tied or world.",
+     "KIND", AT(fault), 0, true, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the report as JSON on standard output.", NULL, AT(json), 0, false, NULL},
 };
 
@@ -46,6 +47,7 @@ typedef struct im_verify_state {
     im_plan base;
     im_engine_fault fault;
     uint64_t fault_at;
+    int fault_group; /* as given; -1: not */
     im_train_verify_batch batch;
     float **weight;
     im_train_verify_reference reference;
@@ -68,24 +70,49 @@ static bool stopped(const im_verify_state *v)
 
 /* ---- options ----------------------------------------------------------------------- */
 
+/* `name` as the first n bytes of text. */
+static bool is(const char *text, size_t n, const char *name)
+{
+    return strlen(name) == n && strncmp(name, text, n) == 0;
+}
+
+/* KIND, @K, :GROUP */
 static im_status parse_fault(im_verify_state *v)
 {
-    static const char *const names[] = {"", "scale", "missing", "doubled", "group", "stale"};
-    const char *text = v->o->fault, *at;
+    static const char *const kinds[] = {[IM_ENGINE_SCALE] = "scale",
+                                        [IM_ENGINE_MISSING] = "missing",
+                                        [IM_ENGINE_DOUBLED] = "doubled",
+                                        [IM_ENGINE_GROUP] = "group",
+                                        [IM_ENGINE_STALE] = "stale"};
+    static const char *const groups[IM_GROUP_COUNT] = {
+        [IM_GROUP_TP] = "tp", [IM_GROUP_DP] = "dp", [IM_GROUP_KV] = "kv", [IM_GROUP_TIED] = "tied", [IM_GROUP_WORLD] = "world"};
+    const char *text = v->o->fault;
     v->fault_at = 1;
+    v->fault_group = -1;
     if (!text)
         return IM_OK;
-    at = strchr(text, '@');
-    size_t n = at ? (size_t)(at - text) : strlen(text);
-    char *end = "";
-    if (at)
-        v->fault_at = strtoull(at + 1, &end, 10);
-    for (size_t i = 1; i < IM_COUNT_OF(names); i++)
-        if (strlen(names[i]) == n && strncmp(names[i], text, n) == 0)
+    size_t kind = strcspn(text, "@:");
+    char *at = (char *)(uintptr_t)text + kind;
+    for (size_t i = 1; i < IM_COUNT_OF(kinds); i++)
+        if (is(text, kind, kinds[i]))
             v->fault = (im_engine_fault)i;
-    if (!v->fault || *end || !v->fault_at)
-        return im_fail(v->ctx, IM_ERR_ARG, "break \"%.40s\": scale, missing, doubled, group or stale, and @K from 1", text);
+    if (*at == '@')
+        v->fault_at = strtoull(at + 1, &at, 10);
+    for (int g = 0; *at == ':' && g < IM_GROUP_COUNT; g++)
+        if (groups[g] && !strcmp(at + 1, groups[g]))
+            v->fault_group = g;
+    if (!v->fault || !v->fault_at || (*at && (*at != ':' || v->fault_group < 0)))
+        return im_fail(v->ctx, IM_ERR_ARG,
+                       "break \"%.40s\": scale, missing, doubled, group or stale, then @K from 1, then :tp, dp, kv, tied or world", text);
     return IM_OK;
+}
+
+/* In a pipeline the ranks of different stages have different collectives: they must mean the same one. */
+static int fault_group(const im_verify_state *v, const im_mesh *m)
+{
+    if (v->fault_group >= 0 || m->pp == 1)
+        return v->fault_group;
+    return m->dp > 1 ? IM_GROUP_DP : m->tp > 1 ? IM_GROUP_TP : IM_GROUP_WORLD;
 }
 
 static im_status make_base(im_verify_state *v)
@@ -293,6 +320,8 @@ static im_status judge(im_verify_state *v, im_train_verify_job *j, im_train_veri
         row->verdict = IM_TRAIN_VERIFY_DIFFERS;
         return name_first(v, j, row);
     }
+    if (j->fault && !j->broken)
+        snprintf(row->first, sizeof row->first, "nothing was broken: a step of this layout has fewer collectives that the fault fits");
     bool same = row->loss <= j->tolerance && row->norm <= j->tolerance && row->gradient <= j->tolerance;
     row->verdict = same ? IM_TRAIN_VERIFY_SAME : IM_TRAIN_VERIFY_ROUNDING;
     return IM_OK;
@@ -360,6 +389,7 @@ static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l,
                                  .trace = first ? &v->reference.trace : NULL,
                                  .fault = first ? IM_ENGINE_SOUND : v->fault,
                                  .fault_at = v->fault_at,
+                                 .fault_group = fault_group(v, &p.mesh),
                                  .tolerance = v->o->tolerance};
         status = run_job(v, &j, row);
     }

@@ -57,7 +57,7 @@ typedef struct im_train_verify_options {
     int64_t steps, seq_len, micro_batch, global_batch, seed;
     double tolerance, dropout, lr;
     int kernels;
-    const char *fault; /* KIND or KIND@K: one collective is wrong on purpose */
+    const char *fault; /* KIND[@K][:GROUP]: one collective is wrong on purpose */
     bool strict;       /* no allowance for rounding */
     bool json;         /* for the command line */
 } im_train_verify_options;
@@ -83,7 +83,7 @@ typedef struct im_train_verify_row {
     size_t predicted, measured;  /* bytes of all ranks: the plan's, and what the process grew by */
     double seconds;
     im_train_verify_verdict verdict;
-    char first[400]; /* DIFFERS: the first instruction whose result differs; FAILED: the error; else "" */
+    char first[400]; /* DIFFERS: the first instruction whose result differs; FAILED: the error; else "", or that the fault was not made */
 } im_train_verify_row;
 
 typedef struct im_train_verify_report {

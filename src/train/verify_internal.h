@@ -77,7 +77,9 @@ typedef struct im_train_verify_job {
     bool first;                           /* one rank, the reference; then, in the same engine, with the last bits of the weights moved */
     im_engine_fault fault;
     uint64_t fault_at;
+    int fault_group; /* im_group_id; -1: any */
     /* out */
+    bool broken;                  /* the fault was made, by any rank */
     double loss, norm;            /* largest relative differences, of any rank */
     int64_t loss_step, norm_step; /* the first over the limit; -1: none */
     double tolerance;

@@ -65,19 +65,34 @@ static int first_gradient(const im_train_verify_job *j)
     return found;
 }
 
+/* ", after GATHER 0 or 1": the gathers whose weights the unit reads. */
+static void gathers_text(const im_model *m, int unit, char *buf, size_t size)
+{
+    size_t n = (size_t)snprintf(buf, size, ", after GATHER");
+    uint32_t told[IM_SLOT_COUNT];
+    int count = 0;
+    for (int s = 0; s < IM_SLOT_COUNT; s++) {
+        int32_t param = m->unit[unit].param[s];
+        bool again = param < 0;
+        for (int i = 0; i < count && !again; i++)
+            again = told[i] == m->param[param].bucket;
+        if (again || n >= size)
+            continue;
+        told[count] = m->param[param].bucket;
+        n += (size_t)snprintf(buf + n, size - n, "%s %u", count ? " or" : "", told[count]);
+        count++;
+    }
+}
+
 static void blame_edge(const im_train_verify_job *j, const im_train_verify_place *at, char *buf, size_t size)
 {
     const im_model *m = j->plan->model;
-    char unit[32], after[64] = "", step[32] = "";
+    char unit[32], after[96] = "", step[32] = "";
     unit_text(m, at->unit, unit, sizeof unit);
     if (at->step > 0)
         snprintf(step, sizeof step, ", step %" PRId64, at->step + 1);
-    if (at->step > 0 && j->plan->zero && at->verb == IM_FORWARD) { /* what it read was gathered by */
-        int32_t param = -1;
-        for (int s = 0; s < IM_SLOT_COUNT && param < 0; s++)
-            param = m->unit[at->unit].param[s];
-        snprintf(after, sizeof after, ", after GATHER %u", m->param[param].bucket);
-    }
+    if (at->step > 0 && j->plan->zero && at->verb == IM_FORWARD)
+        gathers_text(m, at->unit, after, sizeof after);
     snprintf(buf, size, "%s %d (%s), micro-batch %d%s%s", im_verb_name((im_verb)at->verb), at->unit, unit, at->mb, step, after);
 }
 

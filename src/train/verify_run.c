@@ -253,7 +253,9 @@ static im_status run_rank(rank_of *me)
     IM_TRY(im_device_open(me->ctx, &device, &d));
     IM_TRY_GOTO(n > 1 ? im_comm_threads_attach(j->world, d, me->rank, &world) : im_comm_self(d, &world), close_device);
     im_program_want want = {.mode = IM_MODE_TRAIN};
-    im_engine_debug debug = {.fault = j->fault, .at = j->fault_at, .arg = me, .edge = me->trace ? tell_edge : NULL};
+    bool made = false;
+    im_engine_debug debug = {
+        .fault = j->fault, .at = j->fault_at, .group = j->fault_group, .made = &made, .arg = me, .edge = me->trace ? tell_edge : NULL};
     im_engine_config cfg = {.plan = j->plan, .device = d, .world = world, .want = &want, .nwant = 1, .debug = &debug};
     IM_TRY_GOTO(im_engine_open(me->ctx, &cfg, &e), abort_world);
     IM_TRY_GOTO(im_checkpoint_fill(me->ctx, e, values, me), abort_world);
@@ -264,6 +266,9 @@ abort_world:
     if (status != IM_OK)
         im_comm_abort(world);
     im_engine_close(e);
+    pthread_mutex_lock(&j->lock);
+    j->broken |= made;
+    pthread_mutex_unlock(&j->lock);
     im_comm_destroy(world);
 close_device:
     im_device_close(d);

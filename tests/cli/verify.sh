@@ -39,7 +39,10 @@ broken stale dp2+zero1 'FORWARD 0 \(embedding\), micro-batch 0, step 3, after GA
 broken stale@2 dp2+zero2 'FORWARD 1 \(block 0\), micro-batch 0, step 3, after GATHER 1'
 broken stale@2 dp2+zero3 'FORWARD 1 \(block 0\), micro-batch 0, step 2, after GATHER 1'
 expect "the parameter and the element are told" 3 'differs  [a-z0-9._]+\.weight\[[0-9]+\]$' -- $v --model llama --ranks 2 --layouts dp2 --break scale
-expect "what the fault does not fit is the same" 0 '^tp2.* same' -- $v --model llama --ranks 2 --layouts tp2 --break stale
+broken scale@2 dp2+zero1+pp2 'REDUCE 2 \(block 1\), model.layers.1'
+broken missing@2:dp tp2+dp2+zero3+full 'REDUCE 2 \(block 1\), model.layers.1'
+broken doubled:world dp2+zero3 'COUNT \(the loss\), step 1'
+expect "what the fault does not fit is the same" 0 '^tp2.* same' 'nothing was broken' -- $v --model llama --ranks 2 --layouts tp2 --break stale
 
 expect "--json" 0 -- $v --model llama --ranks 2 --layouts tp2+sp,dp2+zero3 --json
 check "--json parses" python3 - "$T/out" <<'P'

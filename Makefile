@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-layout bench-overlap bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -42,6 +42,11 @@ bench-comm: all
 bench-layout: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) bench/layout/run.sh
+
+# As root: it makes two hosts with a link of 1 Gb/s
+bench-overlap: all
+	@tools/deps.sh overlap
+	@$(PYTHON) bench/overlap/bench_overlap.py --build $(BUILD)
 
 bench-peers: all
 	@tools/deps.sh peers
@@ -90,4 +95,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-layout bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-layout bench-overlap bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean

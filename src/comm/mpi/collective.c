@@ -1,8 +1,9 @@
 /* collective: the operations of all members, of messages.
  *
  * Sums: rank i owns slice i. Everyone sends it their part of the slice, a block at a time; it adds them in the order of
- * ranks, and all_reduce sends the result to everyone. The next block is on its way meanwhile. Each rank sends and receives
- * 2 (n - 1) / n of the bytes of an all_reduce, half of that for reduce_scatter; it keeps 2 n blocks.
+ * ranks, and all_reduce sends the result to everyone. Each rank sends and receives 2 (n - 1) / n of the bytes of an all_reduce, half of that
+ * for reduce_scatter. The next `depth` blocks are on their way meanwhile, and the last `depth` results: a large message begins with a
+ * question and an answer, which on a slow link stand in line behind the bytes before them.
  */
 #include "comm/mpi/world.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 64 };
+enum { LINE = 64, IN_FLIGHT = 8 << 20 }; /* bytes of all blocks that a sum keeps */
 
 bool im_mpi_is_small(const im_mpi_comm *m, const im_comm_call *call)
 {
@@ -182,7 +183,17 @@ static size_t block_of(const im_mpi_comm *m, const im_comm_call *call, int i, si
 
 static char *staged(const im_mpi_comm *m, int i, size_t j)
 {
-    return m->staging + (((j & 1) * (size_t)m->head.size) + (size_t)i) * m->world->block;
+    return m->staging + ((j % (size_t)m->depth) * (size_t)m->head.size + (size_t)i) * m->world->block;
+}
+
+static im_mpi_set *blocks_of(im_mpi_comm *m, size_t j)
+{
+    return &m->blocks[j % (size_t)m->depth];
+}
+
+static im_mpi_set *sums_of(im_mpi_comm *m, size_t j)
+{
+    return &m->sums[j % (size_t)m->depth];
 }
 
 static im_status send_blocks(im_mpi_comm *m, const im_comm_call *call, size_t j)
@@ -191,7 +202,7 @@ static im_status send_blocks(im_mpi_comm *m, const im_comm_call *call, size_t j)
     for (int k = 1; k < m->head.size; k++) {
         int i = (m->head.rank + k) % m->head.size; /* not all to the same one at once */
         size_t n = block_of(m, call, i, j, &begin);
-        IM_TRY(im_mpi_send(m, &m->pieces, (const char *)call->src + begin * size, n * size, i, IM_MPI_BYTES, false));
+        IM_TRY(im_mpi_send(m, blocks_of(m, j), (const char *)call->src + begin * size, n * size, i, IM_MPI_BYTES, false));
     }
     return IM_OK;
 }
@@ -201,52 +212,67 @@ static im_status receive_blocks(im_mpi_comm *m, const im_comm_call *call, size_t
     size_t begin, n = block_of(m, call, m->head.rank, j, &begin);
     for (int i = 0; i < m->head.size; i++)
         if (i != m->head.rank)
-            IM_TRY(im_mpi_receive(m, &m->pieces, staged(m, i, j), n * im_dtype_size(call->dtype), i, IM_MPI_BYTES));
+            IM_TRY(im_mpi_receive(m, blocks_of(m, j), staged(m, i, j), n * im_dtype_size(call->dtype), i, IM_MPI_BYTES));
     return IM_OK;
 }
 
-static im_status share_results(im_mpi_comm *m, const im_comm_call *call, size_t j)
+static im_status share_sum(im_mpi_comm *m, const im_comm_call *call, size_t j)
 {
     size_t size = im_dtype_size(call->dtype), begin = 0;
     for (int i = 0; i < m->head.size; i++) {
         size_t n = block_of(m, call, i, j, &begin);
         if (i != m->head.rank)
-            IM_TRY(im_mpi_receive(m, &m->results, (char *)call->dst + begin * size, n * size, i, IM_MPI_BYTES));
+            IM_TRY(im_mpi_receive(m, sums_of(m, j), (char *)call->dst + begin * size, n * size, i, IM_MPI_SUMS));
     }
     size_t n = block_of(m, call, m->head.rank, j, &begin);
     for (int k = 1; k < m->head.size; k++)
-        IM_TRY(im_mpi_send(m, &m->results, (const char *)call->dst + begin * size, n * size, (m->head.rank + k) % m->head.size, IM_MPI_BYTES, false));
+        IM_TRY(
+            im_mpi_send(m, sums_of(m, j), (const char *)call->dst + begin * size, n * size, (m->head.rank + k) % m->head.size, IM_MPI_SUMS, false));
     return IM_OK;
 }
 
-/* Messages between two ranks stay in order, so blocks and results share a tag when both sides post them in the same order:
- * blocks 0, blocks 1, results 0, blocks 2, results 1, ... */
-static im_status reduce(im_mpi_comm *m, im_comm_call *call)
+static void add(im_mpi_comm *m, const im_comm_call *call, size_t j)
 {
-    size_t size = im_dtype_size(call->dtype), most = m->world->block / size, steps = 0, begin = 0;
+    size_t size = im_dtype_size(call->dtype), begin = 0, n = block_of(m, call, m->head.rank, j, &begin);
+    void *dst = (char *)call->dst + (begin - (call->op == IM_COMM_ALL_REDUCE ? 0 : m->from[m->head.rank])) * size;
+    for (int i = 0; i < m->head.size && n; i++)
+        m->src[i] = i == m->head.rank ? (const char *)call->src + begin * size : staged(m, i, j);
+    if (n)
+        im_comm_fold(dst, m->src, m->head.size, n, call->dtype, call->reduce);
+}
+
+static size_t steps_of(const im_mpi_comm *m, const im_comm_call *call)
+{
+    size_t most = m->world->block / im_dtype_size(call->dtype), steps = 0;
     for (int i = 0; i < m->head.size; i++) {
         size_t n = (m->from[i + 1] - m->from[i] + most - 1) / most;
         steps = n > steps ? n : steps;
     }
-    IM_TRY(receive_blocks(m, call, 0));
+    return steps;
+}
+
+/* The first `depth` blocks are sent already. In place, a sum arrives where a block was sent from: when that block is through. */
+static im_status reduce(im_mpi_comm *m, im_comm_call *call)
+{
+    size_t steps = steps_of(m, call), depth = (size_t)m->depth;
+    bool share = call->op == IM_COMM_ALL_REDUCE;
+    for (size_t j = 0; j < depth && j < steps; j++)
+        IM_TRY(receive_blocks(m, call, j));
     for (size_t j = 0; j < steps; j++) {
-        IM_TRY(wait_for(m, call, &m->pieces));
-        if (j + 1 < steps) {
-            IM_TRY(receive_blocks(m, call, j + 1));
-            IM_TRY(send_blocks(m, call, j + 1));
+        IM_TRY(wait_for(m, call, blocks_of(m, j)));
+        add(m, call, j);
+        if (j + depth < steps) {
+            IM_TRY(receive_blocks(m, call, j + depth));
+            IM_TRY(send_blocks(m, call, j + depth));
         }
-        size_t n = block_of(m, call, m->head.rank, j, &begin);
-        void *dst = (char *)call->dst + (begin - (call->op == IM_COMM_ALL_REDUCE ? 0 : m->from[m->head.rank])) * size;
-        for (int i = 0; i < m->head.size && n; i++)
-            m->src[i] = i == m->head.rank ? (const char *)call->src + begin * size : staged(m, i, j);
-        if (n)
-            im_comm_fold(dst, m->src, m->head.size, n, call->dtype, call->reduce);
-        if (call->op == IM_COMM_ALL_REDUCE) {
-            IM_TRY(wait_for(m, call, &m->results));
-            IM_TRY(share_results(m, call, j));
+        if (share) {
+            IM_TRY(wait_for(m, call, sums_of(m, j)));
+            IM_TRY(share_sum(m, call, j));
         }
     }
-    return wait_for(m, call, &m->results);
+    for (size_t j = 0; j < depth; j++)
+        IM_TRY(wait_for(m, call, &m->sums[j]));
+    return IM_OK;
 }
 
 /* ---- copies: all sends go first; receives when all agree ------------------------------------------ */
@@ -317,8 +343,10 @@ static im_status send_first(im_mpi_comm *m, im_comm_call *call)
         return IM_OK;
     }
     im_mpi_slice(m, call);
+    for (size_t j = 0; call->op != IM_COMM_BROADCAST && j < (size_t)m->depth && j < steps_of(m, call); j++)
+        IM_TRY(send_blocks(m, call, j));
     if (call->op != IM_COMM_BROADCAST)
-        return send_blocks(m, call, 0);
+        return IM_OK;
     if (call->peer != m->head.rank)
         return IM_OK;
     for (int i = 0; i < m->head.size; i++)
@@ -332,7 +360,9 @@ static im_status staging(im_mpi_comm *m, const im_comm_call *call)
     void *p;
     if (m->staging || (call->op != IM_COMM_ALL_REDUCE && call->op != IM_COMM_REDUCE_SCATTER))
         return IM_OK;
-    IM_TRY(im_alloc(m->head.ctx, 2 * (size_t)m->head.size, m->world->block, &p));
+    size_t depth = IN_FLIGHT / ((size_t)m->head.size * m->world->block);
+    m->depth = depth < 2 ? 2 : depth < IM_MPI_DEPTH ? (int)depth : IM_MPI_DEPTH;
+    IM_TRY(im_alloc(m->head.ctx, (size_t)m->depth * (size_t)m->head.size, m->world->block, &p));
     m->staging = p;
     return IM_OK;
 }
@@ -370,5 +400,9 @@ im_status im_mpi_collective(im_mpi_comm *m, im_comm_call *call)
     im_mpi_give_up(m->world, &m->frames);
     im_mpi_give_up(m->world, &m->pieces);
     im_mpi_give_up(m->world, &m->results);
+    for (int i = 0; i < m->depth; i++) {
+        im_mpi_give_up(m->world, &m->blocks[i]);
+        im_mpi_give_up(m->world, &m->sums[i]);
+    }
     return s;
 }

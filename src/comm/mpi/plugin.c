@@ -21,21 +21,20 @@ struct im_mpi_state {
 
 enum { TRIPS = 20, BIG_TRIPS = 4, BIG = 256 << 10 };
 
-/* Rank 2k and rank 2k + 1: messages of n bytes to and fro; the shortest time, as the machine may be busy. */
-static int to_and_fro(const im_mpi_state *s, const im_mpi_start *at, void *p, int n, int times, double *seconds)
+/* With a peer (-1: none): messages of n bytes to and fro; the shortest time, as the machine may be busy. */
+static int to_and_fro(const im_mpi_state *s, const im_mpi_start *at, int peer, void *p, int n, int times, double *seconds)
 {
-    int peer = at->rank ^ 1;
     MPI_Comm c = s->comm[IM_MPI_DATA];
     *seconds = 0;
     TRY(MPI_Barrier(c));
-    if (peer >= at->size)
+    if (peer < 0)
         return 0;
     for (int i = 0; i < times; i++) {
         double t0 = MPI_Wtime();
-        if (at->rank & 1)
+        if (at->rank > peer)
             TRY(MPI_Recv(p, n, MPI_BYTE, peer, 0, c, MPI_STATUS_IGNORE));
         TRY(MPI_Send(p, n, MPI_BYTE, peer, 0, c));
-        if (!(at->rank & 1))
+        if (at->rank < peer)
             TRY(MPI_Recv(p, n, MPI_BYTE, peer, 0, c, MPI_STATUS_IGNORE));
         double t = MPI_Wtime() - t0;
         if (i == 0 || t < *seconds)
@@ -44,19 +43,30 @@ static int to_and_fro(const im_mpi_state *s, const im_mpi_start *at, void *p, in
     return 0;
 }
 
+static int measure_with(const im_mpi_state *s, const im_mpi_start *at, int peer, void *p, double mine[2])
+{
+    double t[2], warm;
+    TRY(to_and_fro(s, at, peer, p, 8, 3, &warm));
+    TRY(to_and_fro(s, at, peer, p, 8, TRIPS, &t[0]));
+    TRY(to_and_fro(s, at, peer, p, BIG, 1, &warm));
+    TRY(to_and_fro(s, at, peer, p, BIG, BIG_TRIPS, &t[1]));
+    for (int i = 0; i < 2; i++)
+        mine[i] = t[i] > mine[i] ? t[i] : mine[i];
+    return 0;
+}
+
+/* Neighbours, and ranks that are half of all apart: so some pairs are of two machines, whether a launcher fills machines one after the other
+ * or goes round. */
 static int measure(const im_mpi_state *s, im_mpi_start *out)
 {
-    double mine[2] = {0}, worst[2], warm;
+    double mine[2] = {0}, worst[2];
+    int half = (out->size + 1) / 2, next = out->rank ^ 1, far = out->rank < half ? out->rank + half : out->rank - half;
     void *p = calloc(1, BIG);
     if (!p)
         return MPI_ERR_NO_MEM;
-    int error = to_and_fro(s, out, p, 8, 3, &warm);
-    if (!error)
-        error = to_and_fro(s, out, p, 8, TRIPS, &mine[0]);
-    if (!error)
-        error = to_and_fro(s, out, p, BIG, 1, &warm);
-    if (!error)
-        error = to_and_fro(s, out, p, BIG, BIG_TRIPS, &mine[1]);
+    int error = measure_with(s, out, next < out->size ? next : -1, p, mine);
+    if (!error && out->size > 2)
+        error = measure_with(s, out, far < out->size ? far : -1, p, mine);
     free(p);
     if (!error)
         error = MPI_Allreduce(mine, worst, 2, MPI_DOUBLE, MPI_MAX, s->comm[IM_MPI_CONTROL]);

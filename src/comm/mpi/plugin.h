@@ -19,7 +19,7 @@ typedef struct im_mpi_start {
     int most_tag;
     int other_build;   /* the lowest rank that is another program than rank 0, -1: none */
     int without_level; /* the lowest rank whose MPI refused the thread level, -1: none. With either, MPI is finalized again, on all ranks */
-    double trip;       /* seconds, the longest of all pairs of neighbours: there and back with 8 bytes */
+    double trip;       /* seconds, the longest of the pairs that were tried: there and back with 8 bytes */
     double bandwidth;  /* bytes a second, the least: of 256 KiB there and back */
     char library[128];
 } im_mpi_start;

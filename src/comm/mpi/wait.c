@@ -11,7 +11,11 @@ enum { LOOKS = 32 }; /* between two looks at the clock */
 /* How long a wait looks again and again before it sleeps between looks, by im_mpi_waiting; a sleep below 100 us takes a
  * core from who computes without an answer that comes earlier. */
 static const double AWAKE[] = {[IM_MPI_SPIN] = 2e-3, [IM_MPI_YIELD] = 1e-3, [IM_MPI_SLEEP] = 20e-6};
-enum { NAP_NS = 100000 };
+enum {
+    NAP_NS = 100000,
+    NAPS = 8,
+    LONGEST = 4
+}; /* naps of one length; after them they are longer, up to 0.4 ms: the system's buffers last for that */
 
 void im_mpi_set_free(im_mpi_set *s)
 {
@@ -110,6 +114,12 @@ static void relax(void)
 #endif
 }
 
+static void nap(im_mpi_wait *p)
+{
+    unsigned length = 1 + p->naps++ / NAPS;
+    (void)nanosleep(&(struct timespec){.tv_nsec = (length < LONGEST ? length : LONGEST) * NAP_NS}, NULL);
+}
+
 im_status im_mpi_pause(im_mpi_wait *p)
 {
     im_comm_mpi_world *w = p->w;
@@ -129,7 +139,7 @@ im_status im_mpi_pause(im_mpi_wait *p)
     if (now - p->first < AWAKE[w->waiting])
         (void)sched_yield();
     else
-        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap(p);
     return IM_OK;
 }
 
@@ -144,7 +154,7 @@ im_status im_mpi_wait_all(im_mpi_set *s, im_mpi_wait *p)
     }
     s->n = 0;
     p->first = 0;
-    p->looks = 0;
+    p->looks = p->naps = 0;
     return IM_OK;
 }
 

@@ -13,8 +13,9 @@ static const im_comm_table mpi_table;
 /* Seconds. PATIENCE: of a start before it is told; HEAR: between two looks for notices; GRACE: what a rank of a dead world gives the others to
  * come to the end. */
 static const double DEADLINE = 300, GRACE = 5, PATIENCE = 20;
-static const double NEAR_SPIN = 200e-6; /* longer than it takes another core to come, shorter than a time slice */
-enum { HEAR_NS = 10000000, SLOW_TRIP_NS = 500000 };
+static const double SLOW_TRIP = 0.5e-3, SLOW_BANDWIDTH = 1e9; /* a link where a nap of 0.1 ms costs nothing */
+static const double NEAR_SPIN = 200e-6;                       /* longer than it takes another core to come, shorter than a time slice */
+enum { HEAR_NS = 10000000 };
 enum { PIECE = 1 << 30, BLOCK = 256 << 10, QUIT_CODE = 1 };
 
 /* ---- failing ------------------------------------------------------------------------------ */
@@ -181,7 +182,7 @@ static void choose(im_comm_mpi_world *w)
     };
     static const char *const near_how[] = {"fewer cores than ranks: waits sleep", "a core for each: waits look for a while, then sleep"};
     int cores = w->cores;
-    bool slow = w->at.trip * 1e9 > SLOW_TRIP_NS && w->at.local_size < w->at.size;
+    bool slow = w->at.local_size < w->at.size && (w->at.trip > SLOW_TRIP || w->at.bandwidth < SLOW_BANDWIDTH);
     w->waiting = cores >= 2 * w->at.local_size ? IM_MPI_SPIN : slow ? IM_MPI_SLEEP : IM_MPI_YIELD;
     w->spin = cores >= w->at.local_size ? NEAR_SPIN : 0;
     bool near = w->machine[w->at.rank] >= 0;
@@ -317,6 +318,10 @@ static void mpi_destroy(im_comm *c)
     im_mpi_set_free(&m->frames);
     im_mpi_set_free(&m->pieces);
     im_mpi_set_free(&m->results);
+    for (int i = 0; i < IM_MPI_DEPTH; i++) {
+        im_mpi_set_free(&m->blocks[i]);
+        im_mpi_set_free(&m->sums[i]);
+    }
     if (!atomic_load(&m->world->dead)) { /* else MPI may still know them */
         free(m->frame);
         free(m->letter);

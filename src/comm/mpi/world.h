@@ -25,9 +25,9 @@
 
 #include <pthread.h>
 
-enum { IM_MPI_EAGER = IM_NEAR_EAGER, IM_MPI_REASON = 3072 };
-enum { IM_MPI_FRAME, IM_MPI_BYTES, IM_MPI_LETTER, IM_MPI_LETTER_BYTES, IM_MPI_TAGS }; /* of a communicator: collectives, messages */
-enum { IM_MPI_TAG_NOTICE, IM_MPI_TAG_SPLIT };                                         /* of the control channel */
+enum { IM_MPI_EAGER = IM_NEAR_EAGER, IM_MPI_REASON = 3072, IM_MPI_DEPTH = 16 };
+enum { IM_MPI_FRAME, IM_MPI_BYTES, IM_MPI_SUMS, IM_MPI_LETTER, IM_MPI_LETTER_BYTES, IM_MPI_TAGS }; /* of a communicator: collectives, messages */
+enum { IM_MPI_TAG_NOTICE, IM_MPI_TAG_SPLIT };                                                      /* of the control channel */
 
 /* Requests that are waited for together. */
 typedef struct im_mpi_set {
@@ -86,8 +86,10 @@ typedef struct im_mpi_comm {
     im_mpi_frame *letter;      /* [nletter] of a group of messages */
     int nletter;
     im_mpi_set frames, pieces, results;
+    int depth; /* blocks of a sum that are on their way; 0: none yet */
+    im_mpi_set blocks[IM_MPI_DEPTH], sums[IM_MPI_DEPTH];
     size_t *from;     /* [size + 1] where each rank's slice begins, in elements */
-    char *staging;    /* two halves of size blocks */
+    char *staging;    /* depth x size blocks */
     const void **src; /* [size] */
     double start;     /* of the operation that runs */
 } im_mpi_comm;
@@ -110,7 +112,7 @@ typedef struct im_mpi_pause_state {
     im_comm_mpi_world *w;
     double start, deadline; /* seconds from start; start 0: at the first pause */
     bool deaf;
-    unsigned looks;
+    unsigned looks, naps;
     double first; /* pause */
 } im_mpi_wait;
 im_status im_mpi_pause(im_mpi_wait *p) IM_MUST_CHECK;

@@ -323,13 +323,13 @@ static uint32_t later_message(const im_program *p, uint32_t i, int ahead)
     return p->nbound - 1;
 }
 
-/* With chunks the stages stand in a circle. If what a stage receives into, or computes into, were memory whose message may still be waiting for its
+/* Stages stand in a circle: with chunks, and any two of them, by activations one way and gradients the other. If what a stage receives into, or computes into, were memory whose message may still be waiting for its
  * receiver, all of them could wait for one another. So a message's memory is kept until something that this rank has to wait for anyway shows that it
  * has arrived: an activation's gradient has come back; so many gradients later, what was computed in between needed forwards that the receiver did
  * behind its backward of this one. */
 static void keep_messages(const im_program *p, lives *l)
 {
-    if (p->goal.chunks == 1 || p->plan->mesh.pp == 1)
+    if (p->plan->mesh.pp == 1)
         return;
     int pp = p->plan->mesh.pp, before = (p->layout->place.pp + pp - 1) % pp;
     int ahead = im_schedule_of(p->plan->schedule)->alive(pp, p->goal.micro_batches, p->goal.chunks, before);

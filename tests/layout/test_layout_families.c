@@ -92,7 +92,7 @@ static void test_schedules(void **state)
 {
     (void)state;
     static const char *const models[] = {mistral, qwen3, olmo2, phi3, neox, bloom_untied};
-    static const layout_case two_parts[] = {{2, 0, 1, 2, 0, 0, 2}}, cases[] = {{2, 1, 1, 2, 0, 0, 2}, {1, 0, 2, 2, 3, 2, 2}};
+    static const layout_case two_parts[] = {{2, 1, 1, 2, 0, 0, 2}}, cases[] = {{2, 1, 1, 2, 0, 0, 2}, {1, 0, 2, 2, 3, 2, 2}};
     schedule = IM_SCHEDULE_ZB_H1;
     for (size_t i = 0; i < IM_COUNT_OF(models); i++)
         TRY(models[i], two_parts);

@@ -492,6 +492,31 @@ static void test_mutate_families(void **state)
     }
 }
 
+/* Which memory is used again depends on the sizes: no size may make a message wait for the one that it is the answer to. */
+static void test_sizes_of_pipelines(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"llama", "olmo2"};
+    static const im_schedule schedules[] = {IM_SCHEDULE_1F1B, IM_SCHEDULE_ZB_H1, IM_SCHEDULE_GPIPE};
+    for (size_t t = 0; t < IM_COUNT_OF(types); t++)
+        for (int D = 16; D <= 40; D += 8)
+            for (int recompute = 0; recompute < 3; recompute++)
+                for (int other = 0; other < 6; other++)
+                    for (size_t k = 0; k < IM_COUNT_OF(schedules); k++) {
+                        static const int tp[] = {1, 2, 2, 1, 1, 1}, sp[] = {0, 0, 1, 0, 0, 0}, dp[] = {1, 1, 1, 1, 2, 1}, pp[] = {2, 2, 2, 3, 2, 2};
+                        static const int mbs[] = {1, 2, 1, 2, 1, 2};
+                        char config[512];
+                        world w;
+                        snprintf(config, sizeof config,
+                                 "{\"model_type\":\"%s\",\"vocab_size\":61,\"hidden_size\":%d,\"intermediate_size\":%d,\"num_hidden_layers\":3,"
+                                 "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":6}",
+                                 types[t], D, 84 - D);
+                        open_layout(&w, config, tp[other], sp[other], (im_recompute)recompute, dp[other], pp[other], 0, schedules[k], mbs[other], 7);
+                        expect_good(&w);
+                        close_world(&w);
+                    }
+}
+
 static void mutate_mode(const char *config, im_program_spec spec)
 {
     world w;
@@ -691,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_mutate_tensor_parallel),
         cmocka_unit_test(test_missing_sum),
         cmocka_unit_test(test_families),
+        cmocka_unit_test(test_sizes_of_pipelines),
         cmocka_unit_test(test_mutate_families),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_eval_and_infer),

@@ -33,7 +33,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 from transformers import (AutoModelForCausalLM, BloomConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Olmo2Config, Phi3Config,
-                          Qwen2Config, Qwen3Config)
+                          Qwen2Config, Qwen3Config, Starcoder2Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 PROMPT, GREEDY = 9, 6
@@ -57,6 +57,8 @@ NARROW = dict(GATED, hidden_size=20, head_dim=6)  # heads * head_dim is not hidd
 NEOX = dict(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=26, max_position_embeddings=64,
             layer_norm_eps=3e-5, bos_token_id=1, eos_token_id=2)
 BLOOM = dict(vocab_size=61, hidden_size=20, n_layer=2, n_head=5, layer_norm_epsilon=3e-5)
+STARCODER2 = dict(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=26,
+                  max_position_embeddings=64, norm_epsilon=3e-5, bos_token_id=1, eos_token_id=2)
 MODELS = {
     "gpt2-tanh": GPT2Config(**GPT2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
     "gpt2-erf": GPT2Config(**dict(GPT2, n_layer=2, n_embd=35, n_head=5, n_inner=None, activation_function="gelu")),
@@ -87,6 +89,8 @@ MODELS = {
                                      rope_parameters={"rope_type": "linear", "rope_theta": 300.0, "factor": 1.5, "partial_rotary_factor": 1.0}),
     "bloom": BloomConfig(**BLOOM),
     "bloom-untied": BloomConfig(**dict(BLOOM, n_head=4), tie_word_embeddings=False),
+    # the example of docs/add-a-model.md
+    "starcoder2": Starcoder2Config(**STARCODER2, sliding_window=7, rope_parameters=dict(PLAIN_ROPE)),
 }
 SMOOTH_MODELS = ("gpt2-tanh",)
 LARGE = ("gpt2-tanh", "gpt2-erf", "llama-untied", "llama-tied", "llama3-bias")
@@ -96,7 +100,7 @@ SHARDED = ("mistral-window", "phi3", "bloom")  # in several files
 # all steps are within 1.2e-6 of its fp64 ones in every tensor), so the tolerance of 1e-5 means something.
 SEEDS = {"gpt2-tanh": 2, "gpt2-erf": 2, "llama-untied": 4, "llama-tied": 1, "llama3-bias": 3, "mistral-window": 1, "mistral-tied": 1, "qwen2": 1,
          "qwen2-window": 3, "qwen3": 2, "qwen3-bias": 1, "olmo2": 1, "olmo2-bias": 1, "phi3": 1, "phi3-long": 1, "neox": 1, "neox-sequential": 1,
-         "bloom": 1, "bloom-untied": 1}
+         "bloom": 1, "bloom-untied": 1, "starcoder2": 1}
 
 
 def sizes(name):

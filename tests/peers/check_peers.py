@@ -9,6 +9,7 @@ The peer computes in fp32 on this machine's CPU. Checks (each prints one line; e
             (norms within 5e-5: PyTorch's own fp32 ones differ from its fp64 ones by 1e-5 after 8 steps, ours by 1e-6)
   export    the checkpoint after these steps, opened by Transformers as it is, gives our evaluation loss
   gpt2      a random GPT-2 124M written by Transformers: 3 steps, and its export
+  families  the models of tests/golden: 3 steps on ranks, in a layout of each; the checkpoint, opened by Transformers as it is, gives our loss
 """
 import argparse
 import json
@@ -24,11 +25,16 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from peerlib import Failed, groups, log, read_metrics, run, run_imece, sequential, train_step, write_tokens
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+FAMILIES = {"mistral-window": "--tp 2 --sequence-parallel", "mistral-tied": "--pp 2", "qwen2": "--dp 2 --zero 3", "qwen2-window": "--tp 2",
+            "qwen3": "--tp 4", "qwen3-bias": "--tp 2 --recompute full", "olmo2": "--tp 4 --sequence-parallel", "olmo2-bias": "--pp 2 --tp 2",
+            "phi3": "--tp 4", "phi3-long": "--tp 2 --dp 2 --zero 2", "neox": "--tp 3", "neox-sequential": "--tp 2", "bloom": "--tp 5",
+            "bloom-untied": "--pp 2 --tp 2"}
 PROMPTS = ["The village works together, and so do", "Türkiye'nin başkenti Ankara'dır. 1923 yılında",
            "def factorial(n):\n    if n == 0:\n        return 1\n    return", "Once upon a time, in a small house near the sea,",
            "<|im_start|>user\nWhat is 12 + 30?<|im_end|>\n<|im_start|>assistant\n"]
 LR, CLIP, DECAY, NEW = 1e-4, 1.0, 0.1, 12
 TOP, RANDOM = 8, 8
+CHECKS = ["logits", "greedy", "steps", "gpt2", "families"]
 
 
 class Peers:
@@ -110,11 +116,11 @@ class Peers:
                                 f"difference {worst:.1e} (allowed 1e-5), of norms {worst_norm:.1e} (allowed 5e-5)")
         return out
 
-    def compare_export(self, name, run_dir, seq_len):
+    def compare_export(self, name, run_dir, seq_len, ids=None):
         root = run_dir / "checkpoints"
         directory = root / (root / "latest").read_text().strip()
         model, total, count = self.load(directory), 0.0, 0
-        ids, valid = self.ids[-(9 * seq_len + 1):], self.work / f"valid-{name.replace(' ', '-')}"
+        ids, valid = (self.ids if ids is None else ids)[-(9 * seq_len + 1):], self.work / f"valid-{name.replace(' ', '-')}"
         write_tokens(valid, [ids], np.int32)
         for i in range(9):
             x, y = sequential(ids, seq_len, i, 1)
@@ -138,11 +144,22 @@ class Peers:
             GPT2LMHeadModel(GPT2Config()).save_pretrained(directory)
         self.compare_export("gpt2 export", self.compare_steps("gpt2", directory, 3, 3, 2, 100), 100)
 
+    def families(self):
+        small = self.work / "small"
+        for name, layout in FAMILIES.items():
+            directory, out = ROOT / "tests/golden" / name, self.work / f"run-{name}"
+            ids = self.ids % json.loads((directory / "config.json").read_text())["vocab_size"]
+            write_tokens(small, [ids])
+            shutil.rmtree(out, ignore_errors=True)
+            run_imece(self.args.build, "train", "--model", directory, "--data", small, "--out", out, "--steps", 3, "--seq-len", 24,
+                      "--micro-batch", 1, "--global-batch", 3, "--lr", 1e-3, "--threads", 1, *layout.split())
+            self.compare_export(f"{name} ({layout})", out, 24, ids)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--only", nargs="+", choices=["logits", "greedy", "steps", "gpt2"], default=["logits", "greedy", "steps", "gpt2"])
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=CHECKS)
     parser.add_argument("--keep", type=pathlib.Path, help="work here and leave the files (default: a temporary directory)")
     parser.add_argument("--threads", type=int, default=0, help="threads of both sides (default: all cores)")
     args = parser.parse_args()

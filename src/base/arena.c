@@ -44,6 +44,14 @@ void im_arena_destroy(im_arena *a)
     free(a);
 }
 
+size_t im_arena_bytes(const im_arena *a)
+{
+    size_t n = 0;
+    for (const chunk *c = a->head; c; c = c->next)
+        n += c->used;
+    return n;
+}
+
 static chunk *add_chunk(im_arena *a, size_t nbytes)
 {
     size_t cap = nbytes > a->next_cap / 4 ? nbytes : a->next_cap;

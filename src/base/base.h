@@ -49,6 +49,7 @@ void im_log(im_context *ctx, im_log_level level, const char *part, const char *f
 typedef struct im_arena im_arena;
 im_status im_arena_create(im_context *ctx, im_arena **out) IM_MUST_CHECK;
 void im_arena_destroy(im_arena *a); /* NULL is allowed */
+size_t im_arena_bytes(const im_arena *a); /* given out so far */
 /* Zeroed, 16-byte aligned. NULL only when the system has no memory. */
 void *im_arena_alloc(im_arena *a, size_t nbytes);
 char *im_arena_strdup(im_arena *a, const char *s);

@@ -31,6 +31,7 @@ typedef enum im_class {
     IM_CLASS_KV,          /* key/value cache */
     IM_CLASS_SCRATCH,     /* op workspace, library scratch */
     IM_CLASS_CARRY,       /* batches, scalars, tables: outlive a program */
+    IM_CLASS_PROGRAMS,    /* the host's lists of ops: counted, no arena of the device */
     IM_CLASS_COUNT
 } im_class;
 const char *im_class_name(im_class c);

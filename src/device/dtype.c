@@ -26,7 +26,7 @@ const char *im_class_name(im_class c)
     static const char *const names[IM_CLASS_COUNT] = {
         [IM_CLASS_WEIGHTS] = "weights",         [IM_CLASS_GRADIENTS] = "gradients", [IM_CLASS_OPTIMIZER] = "optimizer",
         [IM_CLASS_ACTIVATIONS] = "activations", [IM_CLASS_COMM] = "communication",  [IM_CLASS_KV] = "kv cache",
-        [IM_CLASS_SCRATCH] = "scratch",         [IM_CLASS_CARRY] = "carry",
+        [IM_CLASS_SCRATCH] = "scratch",         [IM_CLASS_CARRY] = "carry",         [IM_CLASS_PROGRAMS] = "programs",
     };
     return (unsigned)c < IM_CLASS_COUNT ? names[c] : "unknown";
 }

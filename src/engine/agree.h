@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 
-enum { IM_AGREE_VALUES = 8 };
+enum { IM_AGREE_VALUES = 16 };
 int im_engine_ranks(const im_engine *e);
 int im_engine_rank(const im_engine *e);
 double im_engine_deadline(const im_engine *e); /* seconds that a rank waits for the others in one operation */

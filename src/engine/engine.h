@@ -26,7 +26,7 @@ typedef struct im_program_want {
 } im_program_want;
 
 typedef struct im_memory {
-    size_t by_class[IM_CLASS_COUNT]; /* arenas */
+    size_t by_class[IM_CLASS_COUNT]; /* arenas; PROGRAMS: what the engine's lists take */
     size_t total;
 } im_memory;
 
@@ -76,6 +76,7 @@ void im_engine_close(im_engine *e); /* NULL is allowed */
 const im_layout *im_engine_layout(const im_engine *e);
 im_device *im_engine_device(const im_engine *e);
 void im_engine_memory(const im_engine *e, im_memory *out);
+size_t im_engine_touched(const im_engine *e, im_class c); /* bytes of a class that lie in memory */
 
 /* Parameter state, element by element of a bucket (layout offsets), synchronous, outside steps. WEIGHT is read and written as
  * fp32 whatever is stored; writing WEIGHT in bf16 precision sets the fp32 master and rounds the weight. Under ZeRO a rank

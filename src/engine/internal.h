@@ -65,12 +65,17 @@ struct im_engine {
     } fault;
 };
 
-enum { IM_CONVERT_ELEMENTS = 1 << 18 };
+enum { IM_CONVERT_ELEMENTS = 1 << 18, IM_STAGED = 4 /* ids, targets, positions, segments */ };
 
 /* The buffer of a named persistent value; nbytes 0 when no program has it. */
 im_buffer im_engine_value(const im_engine *e, size_t program, im_role role, int index, int mb);
 im_status im_engine_copy_in(im_engine *e, im_buffer b, const void *src, size_t nbytes) IM_MUST_CHECK; /* synchronous */
 im_status im_engine_copy_out(im_engine *e, void *dst, im_buffer b, size_t nbytes) IM_MUST_CHECK;
+
+/* memory.c: the bytes that programs of one rank need; batches in host memory: how many micro-batches, and tokens of the largest; arenas */
+void im_engine_memory_of(im_program *const *program, size_t n, im_memory *out);
+void im_engine_staging_of(im_program *const *program, size_t n, size_t *count, size_t *most);
+im_status im_engine_reserve(im_engine *e) IM_MUST_CHECK;
 
 /* run.c */
 im_status im_engine_enqueue_op(im_engine *e, im_runnable *r, uint32_t i, const im_op_now *now, const im_source *src) IM_MUST_CHECK;

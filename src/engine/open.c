@@ -74,17 +74,6 @@ programs:
     return status;
 }
 
-enum { IM_PROBE_BYTES = 64 };
-
-static void memory_of(const im_program *p, im_memory *out)
-{
-    *out = (im_memory){0};
-    memcpy(out->by_class, p->arena_bytes, sizeof out->by_class);
-    out->by_class[IM_CLASS_CARRY] += IM_PROBE_BYTES;
-    for (int c = 0; c < IM_CLASS_COUNT; c++)
-        out->total += out->by_class[c];
-}
-
 im_status im_engine_predict(im_context *ctx, const im_plan *plan, int rank, const im_program_want *want, size_t nwant, im_memory *out)
 {
     im_program **program = calloc(nwant + 1, sizeof(im_program *));
@@ -93,7 +82,7 @@ im_status im_engine_predict(im_context *ctx, const im_plan *plan, int rank, cons
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for %zu programs", nwant);
     im_status status = build_all(ctx, plan, rank, want, nwant, &layout, program);
     if (status == IM_OK) {
-        memory_of(program[0], out);
+        im_engine_memory_of(program, nwant, out);
         for (size_t i = 0; i < nwant; i++)
             im_program_destroy(program[i]);
         im_layout_destroy(layout);
@@ -103,28 +92,6 @@ im_status im_engine_predict(im_context *ctx, const im_plan *plan, int rank, cons
 }
 
 /* ---- memory ------------------------------------------------------------------------ */
-
-static im_status reserve(im_engine *e)
-{
-    char need[32], have[32], parts[512];
-    size_t machine = im_machine_memory(), at = 0;
-    if (e->memory.total > machine) {
-        parts[0] = 0;
-        for (int c = 0; c < IM_CLASS_COUNT; c++) {
-            char b[32];
-            if (e->memory.by_class[c] && at < sizeof parts)
-                at += (size_t)snprintf(parts + at, sizeof parts - at, "%s%s %s", at ? ", " : "", im_class_name((im_class)c),
-                                       im_format_bytes(b, sizeof b, (double)e->memory.by_class[c]));
-        }
-        return im_fail(e->ctx, IM_ERR_NOMEM, "the plan needs %s (%s), this machine has %s: a smaller micro-batch, seq-len or model, or bf16",
-                       im_format_bytes(need, sizeof need, (double)e->memory.total), parts, im_format_bytes(have, sizeof have, (double)machine));
-    }
-    for (int c = 0; c < IM_CLASS_COUNT; c++)
-        IM_TRY(im_device_reserve(e->device, (im_class)c, e->memory.by_class[c]));
-    e->scratch = (im_buffer){.arena = IM_CLASS_SCRATCH, .nbytes = e->memory.by_class[IM_CLASS_SCRATCH]};
-    e->probe = (im_buffer){.arena = IM_CLASS_CARRY, .offset = e->memory.by_class[IM_CLASS_CARRY] - IM_PROBE_BYTES, .nbytes = IM_PROBE_BYTES};
-    return IM_OK;
-}
 
 im_status im_engine_copy_in(im_engine *e, im_buffer b, const void *src, size_t nbytes)
 {
@@ -265,22 +232,13 @@ static im_status prepare(im_engine *e, im_runnable *r, im_mode mode)
 
 static im_status make_staging(im_engine *e)
 {
-    size_t most = 0;
-    for (size_t k = 0; k < e->nrun; k++) {
-        const im_program *p = e->run[k].program;
-        for (uint32_t i = 0; i < p->nbound; i++) {
-            if (p->bound[i].op->collective != IM_COLL_LOAD)
-                continue;
-            size_t mb = (size_t)p->step[p->bound[i].step].mb, n = (size_t)im_view_count(&p->bound[i].op->args.v[0]);
-            e->nstaging = mb + 1 > e->nstaging ? mb + 1 : e->nstaging;
-            most = n > most ? n : most;
-        }
-    }
+    size_t most;
+    im_engine_staging_of(e->programs, e->nrun, &e->nstaging, &most);
     e->staging = IM_ARENA_NEW(e->arena, im_staging, e->nstaging + 1);
     if (!e->staging)
         return im_fail(e->ctx, IM_ERR_NOMEM, "no memory for batches");
     for (size_t i = 0; i < e->nstaging; i++) {
-        e->staging[i] = (im_staging){.host = IM_ARENA_NEW(e->arena, int32_t, most * 4 + 1), .count = most};
+        e->staging[i] = (im_staging){.host = IM_ARENA_NEW(e->arena, int32_t, most * IM_STAGED + 1), .count = most};
         if (!e->staging[i].host)
             return im_fail(e->ctx, IM_ERR_NOMEM, "no memory for batches of %zu tokens", most);
     }
@@ -397,9 +355,9 @@ static im_status check_programs(im_engine *e)
 
 static im_status fill_engine(im_engine *e)
 {
-    memory_of(e->run[0].program, &e->memory);
+    im_engine_memory_of(e->programs, e->nrun, &e->memory);
     IM_TRY(check_programs(e));
-    IM_TRY(reserve(e));
+    IM_TRY(im_engine_reserve(e));
     IM_TRY(make_groups(e));
     for (size_t i = 0; i < e->nrun; i++)
         IM_TRY(prepare(e, &e->run[i], e->want[i].mode));
@@ -486,9 +444,4 @@ const im_layout *im_engine_layout(const im_engine *e)
 im_device *im_engine_device(const im_engine *e)
 {
     return e->device;
-}
-
-void im_engine_memory(const im_engine *e, im_memory *out)
-{
-    *out = e->memory;
 }

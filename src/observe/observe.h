@@ -73,7 +73,7 @@ typedef struct im_observe_summary {
     struct {
         const char *name;
         size_t predicted, measured;
-    } memory[8];
+    } memory[12];
     const char *run;        /* directory */
     const char *checkpoint; /* NULL: none */
 } im_observe_summary;

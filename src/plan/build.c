@@ -184,12 +184,26 @@ static im_status patch_args(builder *b, const im_step *s, im_bound *x)
     return IM_OK;
 }
 
+static im_status make_operands(builder *b, im_bound *x)
+{
+    im_arena *a = b->p->arena;
+    int n = x->op->args.n;
+    x->value = IM_ARENA_NEW(a, im_value, n);
+    x->lo = IM_ARENA_NEW(a, size_t, 2 * n);
+    x->buf = IM_ARENA_NEW(a, im_buffer, n);
+    if (!x->value || !x->lo || !x->buf)
+        return im_fail(b->ctx, IM_ERR_NOMEM, "no memory for a program");
+    x->hi = x->lo + n;
+    return IM_OK;
+}
+
 static im_status bind_step(builder *b, uint32_t istep, const im_lowering *l)
 {
     im_program *p = b->p;
     for (uint32_t i = 0; i < l->nop; i++) {
         im_bound *x = &p->bound[p->nbound];
         *x = (im_bound){.op = &l->op[i], .step = istep};
+        IM_TRY(make_operands(b, x));
         IM_TRY(patch_args(b, &p->step[istep], x));
         for (int k = 0; k < l->op[i].args.n; k++) {
             const im_view *v = &l->op[i].args.v[k];

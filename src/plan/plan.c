@@ -93,7 +93,7 @@ static im_status rule_batch(im_context *ctx, const im_plan *p)
     return IM_OK;
 }
 
-enum { IM_BLOCK_STEPS = 60000 }; /* blocks x micro-batches of a step: some 40 ops each, of 0.9 KB */
+enum { IM_BLOCK_STEPS = 60000 }; /* blocks x micro-batches of a step: op lists of some 13 KB each */
 
 /* The program of a step names every op of every micro-batch: it must stay well below the machine's memory. */
 static im_status rule_program_size(im_context *ctx, const im_plan *p)

@@ -78,7 +78,15 @@ typedef enum im_saved {
 } im_saved;
 const char *im_saved_name(im_saved s);
 
-typedef enum im_scalar { IM_SCALAR_LOSS, IM_SCALAR_TOKENS, IM_SCALAR_SUMSQ, IM_SCALAR_CLIP, IM_SCALAR_HYPER, IM_SCALAR_BAD, IM_SCALAR_COUNT } im_scalar;
+typedef enum im_scalar {
+    IM_SCALAR_LOSS,
+    IM_SCALAR_TOKENS,
+    IM_SCALAR_SUMSQ,
+    IM_SCALAR_CLIP,
+    IM_SCALAR_HYPER,
+    IM_SCALAR_BAD,
+    IM_SCALAR_COUNT
+} im_scalar;
 
 typedef enum im_carry {
     IM_CARRY_IDS,
@@ -150,10 +158,11 @@ typedef struct im_bound {
     const im_op *op;
     const im_op_args *args; /* op->args, or a patched copy */
     uint32_t step;          /* index of the instruction */
-    im_value value[IM_OP_MAX_OPERANDS];
-    size_t lo[IM_OP_MAX_OPERANDS], hi[IM_OP_MAX_OPERANDS]; /* bytes within the value; lo == hi: absent */
-    im_buffer buf[IM_OP_MAX_OPERANDS];                     /* after place */
-    uint32_t wait[IM_MAX_WAITS];                           /* after link: earlier ops of other queues */
+    /* [op->args.n] each: a long step has many ops, and most have few operands */
+    im_value *value;
+    size_t *lo, *hi;             /* bytes within the value; lo == hi: absent */
+    im_buffer *buf;              /* after place */
+    uint32_t wait[IM_MAX_WAITS]; /* after link: earlier ops of other queues */
     uint8_t nwait;
 } im_bound;
 

@@ -13,7 +13,7 @@ static im_status gather(im_train_run *r, int rank, double predicted[IM_CLASS_COU
     for (int c = 0; c < IM_CLASS_COUNT; c++) {
         bool mine = rank == im_engine_rank(r->engine);
         predicted[c] = mine ? (double)m.by_class[c] : 0;
-        touched[c] = mine ? (double)im_device_touched(r->device, (im_class)c) : 0;
+        touched[c] = mine ? (double)im_engine_touched(r->engine, (im_class)c) : 0;
     }
     IM_TRY(im_engine_combine(r->engine, predicted, IM_CLASS_COUNT, IM_SUM));
     return im_engine_combine(r->engine, touched, IM_CLASS_COUNT, IM_SUM);

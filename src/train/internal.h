@@ -132,7 +132,9 @@ im_status im_train_place_ring(im_train_run *r) IM_MUST_CHECK; /* after im_train_
 im_status im_train_recorded(const im_train_run *r, im_status status);
 void im_train_tell_end(im_train_run *r, im_status status);   /* this rank's, into its ring; before it is closed */
 void im_train_cry(const im_train_run *r, const char *lines); /* each an error in the log */
-void im_train_report(im_train_run *r);                       /* what the rings of all ranks tell, as errors in the log */
+/* Whose fault the rings of the process before this one tell: they are about to be replaced. */
+void im_train_tell_past(im_train_run *r, const char *rings);
+void im_train_report(im_train_run *r); /* what the rings of all ranks tell, as errors in the log */
 
 /* ---- watchdog.c */
 im_status im_train_watchdog_start(im_train_run *lead) IM_MUST_CHECK;  /* lead: of this process */

@@ -62,6 +62,23 @@ void im_train_cry(const im_train_run *r, const char *lines)
     }
 }
 
+void im_train_tell_past(im_train_run *r, const char *rings)
+{
+    im_comm_rings past;
+    im_context *own;
+    if (!im_path_is_dir(rings) || im_context_create(&own) != IM_OK)
+        return;
+    im_str text = {0};
+    if (im_comm_rings_read(own, rings, &past) == IM_OK) {
+        im_comm_rings_verdict(&past, &text);
+        im_comm_rings_free(&past);
+    }
+    if (text.len)
+        im_train_say(r, IM_TRAIN_TEXT_EVENT, "how this run ended before: %s", im_str_text(&text));
+    im_str_free(&text);
+    im_context_destroy(own);
+}
+
 void im_train_report(im_train_run *r)
 {
     im_comm_rings rings;

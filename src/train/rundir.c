@@ -210,13 +210,6 @@ im_status im_train_make_dir(im_train_run *r)
             IM_TRY(choose_out(r));
         IM_TRY(make_new(r));
     }
-    IM_TRY(write_plan_yaml(r));
-    IM_TRY(path_in(r, r->checkpoints, "checkpoints"));
-    IM_TRY(im_mkdirs(r->ctx, r->checkpoints));
-    IM_TRY(path_in(r, path, "rings"));
-    IM_TRY(im_remove_tree(r->ctx, path)); /* of the process before this one */
-    if (r->ranks > 1 && r->o.rings)
-        IM_TRY(im_mkdirs(r->ctx, path));
     IM_TRY(path_in(r, path, "logs"));
     IM_TRY(im_mkdirs(r->ctx, path));
     IM_TRY(path_in(r, path, "logs/rank-0.log"));
@@ -225,6 +218,14 @@ im_status im_train_make_dir(im_train_run *r)
         return im_fail_errno(r->ctx, "%s: open", path);
     if (flock(r->log_fd, LOCK_EX | LOCK_NB)) /* let go by the kernel when the process ends, however it ends */
         return im_fail(r->ctx, IM_ERR_EXISTS, "%s: another process is training in this directory", r->o.out);
+    IM_TRY(write_plan_yaml(r));
+    IM_TRY(path_in(r, r->checkpoints, "checkpoints"));
+    IM_TRY(im_mkdirs(r->ctx, r->checkpoints));
+    IM_TRY(path_in(r, path, "rings"));
+    im_train_tell_past(r, path);
+    IM_TRY(im_remove_tree(r->ctx, path));
+    if (r->ranks > 1 && r->o.rings)
+        IM_TRY(im_mkdirs(r->ctx, path));
     IM_TRY(path_in(r, path, "metrics.jsonl"));
     IM_TRY(im_observe_cut(r->ctx, path, r->o.resume ? r->meta.step : -1));
     return im_observe_open(r->ctx, path, &r->metrics);

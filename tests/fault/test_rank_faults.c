@@ -255,6 +255,9 @@ static void a_rank_that_stands_still(void **state)
     assert_int_equal(r.nfault, 1);
     im_comm_rings_free(&r);
     goes_on("still", "1", "3");
+    ok(im_file_read(ctx, at("still/logs/rank-0.log"), 1 << 20, &text, &n)); /* and in the log of who went on */
+    said(text, "how this run ended before: rank 4 did not come");
+    free(text);
 }
 
 /* ---- values that are not finite ----------------------------------------------------------------------------------- */

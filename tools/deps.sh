@@ -27,14 +27,21 @@ else
     exit 1
 fi
 echo "deps: installing$missing"
-install() {
-    # shellcheck disable=SC2086
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$log" 2>&1
+# another apt-get may be at work: its lock is waited for, five minutes at most
+apt() {
+    tries=60
+    until $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >"$log" 2>&1; do
+        grep -q "Could not get lock" "$log" && [ $tries -gt 0 ] || return 1
+        [ $tries -lt 60 ] || echo "deps: waiting for another apt-get"
+        tries=$((tries - 1))
+        sleep 5
+    done
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # package lists may be missing or old on a fresh machine
-if ! { $sudo apt-get update -q >"$log" 2>&1 && install; }; then
+# shellcheck disable=SC2086
+if ! { apt update && apt install -y --no-install-recommends $missing; }; then
     cat "$log" >&2
     echo "deps: apt-get could not install$missing" >&2
     exit 1

@@ -11,7 +11,7 @@ typedef struct im_st_tensor {
     const char *dtype_name;
     uint8_t ndim;
     int64_t shape[8];
-    uint64_t offset, nbytes; /* from the file's start */
+    uint64_t offset, nbytes; /* from the file's start; no multiple of the element size in files whose writer did not pad */
     int file;                /* index of the shard */
 } im_st_tensor;
 

@@ -129,11 +129,6 @@ static im_status read_place(const parser *p, const char *shown, const im_json_va
     }
     t->offset = p->data_start + begin;
     t->nbytes = end - begin;
-    if (dtype && dtype->bits > 8 && t->nbytes && t->offset % (dtype->bits / 8u) != 0)
-        return im_fail(
-            p->ctx, IM_ERR_FORMAT,
-            "%s: tensor %s lies at byte %llu of the file, no multiple of the %d bytes of a %s: write the file again with a header padded to 8",
-            p->name, shown, (unsigned long long)t->offset, dtype->bits / 8, dtype->name);
     return IM_OK;
 }
 

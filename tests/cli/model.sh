@@ -78,7 +78,7 @@ expect "a header that is no JSON" 1 'byte 8: the header must be JSON' -- $show m
 header '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}' 6
 expect "overlapping tensors" 1 'tensors a and b overlap' -- $show m
 header '{"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}}' 7
-expect "misaligned tensor" 1 'tensor b lies at byte [0-9]+ of the file, no multiple of the 4 bytes of a F32' -- $show m
+expect "a tensor at an odd byte is no fault of the file" 1 'm/model.safetensors: 2 tensors that m/config.json \(llama\) has no place for|tensors that m/config.json \(llama\) needs are missing' -- $show m
 header '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}' 4
 expect "a shape that overflows" 1 'tensor a: the product of the shape is beyond 2\^63' -- $show m
 header '{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}' 8

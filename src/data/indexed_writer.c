@@ -351,7 +351,7 @@ im_status im_tokens_move_tail(im_tokens_writer *w, int64_t first, im_tokens_writ
         return im_fail(w->ctx, IM_ERR_ARG, "%s: cannot be cut at token %lld of %lld", w->bin_path, (long long)first, (long long)w->at.tokens);
     if (fflush(w->bin) != 0 || fflush(w->idx) != 0)
         return broken(w, im_fail_errno(w->ctx, "%s", w->bin_tmp));
-    int64_t at = 0, sequences = 0, documents = 0, n = 0;
+    int64_t at = 0, sequences = 0, documents = 0, n = 0, in_document = 0, longest = 0;
     int32_t length, last = 0;
     for (int64_t i = 0; i < w->at.sequences; i++, at += n) {
         IM_TRY(im_tokens_writer_read(w, w->idx, w->idx_tmp, &length, 4, IM_INDEX_HEADER + 4 * i));
@@ -361,6 +361,8 @@ im_status im_tokens_move_tail(im_tokens_writer *w, int64_t first, im_tokens_writ
             documents += length >= 0;
             int64_t kept = at + n <= first ? n : first - at;
             last = (int32_t)(length < 0 ? -kept : kept);
+            in_document = (length < 0 ? in_document : 0) + kept;
+            longest = in_document > longest ? in_document : longest;
         }
         if (at + n <= first)
             continue;
@@ -372,5 +374,6 @@ im_status im_tokens_move_tail(im_tokens_writer *w, int64_t first, im_tokens_writ
     IM_TRY(im_tokens_end_document(to));
     to->at.text_bytes = IM_TEXT_UNKNOWN;
     w->at.documents = documents;
+    w->at.longest = longest;
     return cut(w, sequences, first, last);
 }

@@ -569,6 +569,8 @@ static void test_move_tail(void **state)
         im_tokens_close(t);
         ok(im_tokens_open(ctx, path("head"), &t));
         assert_int_equal(im_tokens_documents(t), at <= 3 ? 1 : at <= 8 ? 2 : 3);
+        assert_non_null(im_tokens_known(t));
+        assert_int_equal(im_tokens_known(t)->longest, at <= 3 ? at : at <= 6 ? 3 : at <= 8 ? at - 3 : 5);
         im_tokens_close(t);
     }
     im_tokens_writer *w, *to;

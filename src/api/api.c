@@ -33,8 +33,8 @@ im_status im_data_build(im_context *ctx, const char *name, const char *const *fi
 static void pass_text(void *arg, im_train_text kind, const char *text)
 {
     static const im_text_kind kinds[] = {
-        [IM_TRAIN_TEXT_PLAN] = IM_TEXT_PLAN,       [IM_TRAIN_TEXT_PROGRESS] = IM_TEXT_PROGRESS, [IM_TRAIN_TEXT_EVENT] = IM_TEXT_EVENT,
-        [IM_TRAIN_TEXT_SUMMARY] = IM_TEXT_SUMMARY, [IM_TRAIN_TEXT_JSON] = IM_TEXT_JSON,
+        [IM_TRAIN_TEXT_PLAN] = IM_TEXT_PLAN,     [IM_TRAIN_TEXT_PROGRESS] = IM_TEXT_PROGRESS, [IM_TRAIN_TEXT_EVENT] = IM_TEXT_EVENT,
+        [IM_TRAIN_TEXT_WARNING] = IM_TEXT_EVENT, [IM_TRAIN_TEXT_SUMMARY] = IM_TEXT_SUMMARY,   [IM_TRAIN_TEXT_JSON] = IM_TEXT_JSON,
     };
     const im_hooks *hooks = arg;
     if (hooks->text)

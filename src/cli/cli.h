@@ -44,7 +44,7 @@ im_status im_cli_options(im_cli *cli, int argc, char **argv, void *into, bool *g
 /* The end of every run function: tells the context's error, if there is one, and returns the exit code. */
 int im_cli_exit(im_cli *cli, im_status status);
 
-/* SIGINT and SIGTERM: the first is remembered, the second ends the program at once (128 + signal). SIGUSR1 is only remembered. */
+/* SIGINT and SIGTERM: the first is remembered, the second ends the program at once (128 + signal). SIGUSR1 and SIGHUP are only remembered. */
 void im_cli_catch_signals(void);
 int im_cli_signal(void); /* 0, or the signal that came */
 

@@ -22,8 +22,8 @@ static void show(void *arg, im_train_text kind, const char *text)
         im_cli_progress(t->cli, text);
         return;
     }
-    if (kind == IM_TRAIN_TEXT_EVENT) {
-        im_log(t->cli->ctx, IM_LOG_INFO, "train", "%s", text);
+    if (kind == IM_TRAIN_TEXT_EVENT || kind == IM_TRAIN_TEXT_WARNING) {
+        im_log(t->cli->ctx, kind == IM_TRAIN_TEXT_EVENT ? IM_LOG_INFO : IM_LOG_WARN, "train", "%s", text);
         return;
     }
     if (kind == IM_TRAIN_TEXT_JSON) {

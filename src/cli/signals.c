@@ -1,4 +1,5 @@
-/* Ctrl-C and SIGTERM: the first asks, the second leaves. SIGUSR1 only asks: launchers and batch systems hand it on.
+/* Ctrl-C and SIGTERM: the first asks, the second leaves. SIGUSR1 only asks: launchers and batch systems hand it on. SIGHUP too, which may
+ * come twice when a terminal closes, from the shell and from the kernel; a process that was told to ignore it (nohup) does.
  *
  * mpirun of Open MPI ends a job by SIGCONT, SIGTERM after a time (odls_base_sigkill_timeout, 1 s) and SIGKILL after that time once more. So a
  * SIGCONT from it to a process that was not stopped asks too, and the SIGTERM behind it is no second one.
@@ -58,6 +59,9 @@ void im_cli_catch_signals(void)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGUSR1);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(&set, SIGHUP);
     if (started_by_open_mpi())
         sigaddset(&set, SIGCONT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);

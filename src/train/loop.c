@@ -132,7 +132,7 @@ static void tell_step(im_train_run *r, const im_metrics *m, double lr, double se
                          .finite = m->finite};
     if (r->metrics && im_observe_put_step(r->metrics, &s) != IM_OK) {
         if (!r->metrics_failed)
-            im_train_say(r, IM_TRAIN_TEXT_EVENT, "metrics are not complete: %s", im_error_text(r->ctx));
+            im_train_say(r, IM_TRAIN_TEXT_WARNING, "metrics are not complete: %s", im_error_text(r->ctx));
         r->metrics_failed = true;
         im_error_clear(r->ctx);
     }
@@ -295,9 +295,23 @@ static im_status evaluate_or_stop(im_train_run *r)
     return look(r);
 }
 
+/* A resumed run that is at its end already. */
+static void tell_reached(im_train_run *r)
+{
+    if (r->total_steps && r->meta.step >= r->total_steps)
+        im_train_say(r, IM_TRAIN_TEXT_EVENT,
+                     "nothing to do: the run is at step %" PRId64 ", and its length is %" PRId64 " steps; a larger --steps or --tokens goes on",
+                     r->meta.step, r->total_steps);
+    else
+        im_train_say(r, IM_TRAIN_TEXT_EVENT, "nothing to do: the run has lasted %.4g minutes of its %.4g; a larger --minutes goes on",
+                     r->elapsed / 60, r->o.minutes);
+}
+
 im_status im_train_loop(im_train_run *r)
 {
     IM_TRY(look(r));
+    if (r->finished)
+        tell_reached(r);
     if (r->valid && !r->first_step && !r->finished)
         IM_TRY(evaluate_or_stop(r));
     while (!r->finished && !r->stop) {

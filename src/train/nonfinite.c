@@ -10,8 +10,6 @@
 
 enum { IM_MAX_CONSECUTIVE = 20, IM_MAX_ROLLBACKS = 20 };
 
-static const char milder[] = "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback";
-
 /* "step 7: WHAT WHERE WHY; the last good checkpoint is ...; ADVICE" */
 static im_status give_up(im_train_run *r, const char *what, const char *where, const char *why, const char *advice)
 {
@@ -23,9 +21,16 @@ static im_status give_up(im_train_run *r, const char *what, const char *where, c
     return im_fail(r->ctx, IM_ERR_NONFINITE, "step %" PRId64 ": %s%s%s; %s. %s", r->meta.step + 1, what, where, why, last, advice);
 }
 
+/* A run that leaves out or rolls back already needs no word of it. */
+static const char *advice(const im_train_run *r)
+{
+    return r->o.nonfinite == IM_TRAIN_NONFINITE_STOP ? "Lower --lr or --clip, raise --eps, or use --nonfinite skip|rollback"
+                                                     : "Lower --lr or --clip, or raise --eps";
+}
+
 static im_status end_with(im_train_run *r, const char *where, const char *why)
 {
-    return give_up(r, "loss or gradient is not finite, first in ", where, why, milder);
+    return give_up(r, "loss or gradient is not finite, first in ", where, why, advice(r));
 }
 
 static void note(im_train_run *r, const char *event, const char *text)
@@ -40,7 +45,7 @@ static im_status skip(im_train_run *r, const char *where)
 {
     if (++r->consecutive_bad > IM_MAX_CONSECUTIVE)
         return end_with(r, where, "; weights are as before the step; 20 steps in a row were left out");
-    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
+    im_train_say(r, IM_TRAIN_TEXT_WARNING, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
     note(r, "skip", where);
     return IM_OK;
 }
@@ -66,7 +71,7 @@ static im_status rollback(im_train_run *r, const char *where)
         r->meta.skip[i] = bad.skip[i];
     r->meta.nskip = bad.nskip;
     r->meta.skip[r->meta.nskip++] = (im_checkpoint_skip){bad.position, r->o.global_batch};
-    im_train_say(r, IM_TRAIN_TEXT_EVENT,
+    im_train_say(r, IM_TRAIN_TEXT_WARNING,
                  "step %" PRId64 " is not finite, first in %s: back to step %" PRId64 ", samples %" PRId64 " to %" PRId64 " are left out",
                  bad.step + 1, where, r->meta.step, bad.position, bad.position + r->o.global_batch - 1);
     return IM_OK;
@@ -113,7 +118,7 @@ im_status im_train_bad_weights(im_train_run *r)
         note(r, "bad_weights", text);
         status = lonely ? give_up(r, "", text, "; weights differ between ranks",
                                   "What ranks exchange was changed on its way: look at the machine's memory and network")
-                        : give_up(r, "after the update weights are not finite, first in ", text, "", milder);
+                        : give_up(r, "after the update weights are not finite, first in ", text, "", advice(r));
     }
     im_str_free(&where);
     return status;

@@ -180,6 +180,17 @@ static im_status write_plan_yaml(im_train_run *r)
     return status;
 }
 
+static im_status refuse_existing(im_train_run *r)
+{
+    char plan[IM_TRAIN_PATH + 16];
+    snprintf(plan, sizeof plan, "%s/plan.yaml", r->o.out);
+    if (access(plan, F_OK) != 0)
+        return im_fail(r->ctx, IM_ERR_EXISTS, "--out %s exists, and is no run (no plan.yaml in it); a run makes its directory: choose another name",
+                       r->o.out);
+    return im_fail(r->ctx, IM_ERR_EXISTS, "--out %s exists; choose another, or go on with the run in it: imece train --resume %s", r->o.out,
+                   r->o.out);
+}
+
 /* mkdir -p of the parent, mkdir of the last: only one that did not exist is ours. */
 static im_status make_new(im_train_run *r)
 {
@@ -195,8 +206,7 @@ static im_status make_new(im_train_run *r)
     }
     if (mkdir(r->o.out, 0777)) {
         if (errno == EEXIST)
-            return im_fail(r->ctx, IM_ERR_EXISTS, "--out %s exists; choose another, or go on with the run in it: imece train --resume %s", r->o.out,
-                           r->o.out);
+            return refuse_existing(r);
         return im_fail_errno(r->ctx, "--out %s", r->o.out);
     }
     return IM_OK;

@@ -14,7 +14,7 @@ static void ended(im_train_run *r, im_status status)
         return;
     }
     snprintf(r->save_error, sizeof r->save_error, "%s", im_error_text(r->ctx));
-    im_train_say(r, IM_TRAIN_TEXT_EVENT, "step %" PRId64 " was not saved: %s; the checkpoints before it are whole", r->saving_step,
+    im_train_say(r, IM_TRAIN_TEXT_WARNING, "step %" PRId64 " was not saved: %s; the checkpoints before it are whole", r->saving_step,
                  im_error_text(r->ctx));
     if (r->metrics && im_observe_put_event(r->metrics, r->saving_step, "save_failed", im_error_text(r->ctx)) != IM_OK)
         r->metrics_failed = true;

@@ -130,6 +130,7 @@ typedef enum im_train_text {
     IM_TRAIN_TEXT_PLAN,
     IM_TRAIN_TEXT_PROGRESS,
     IM_TRAIN_TEXT_EVENT,
+    IM_TRAIN_TEXT_WARNING, /* an event that went wrong: a step left out, a save that failed */
     IM_TRAIN_TEXT_SUMMARY,
     IM_TRAIN_TEXT_JSON
 } im_train_text;

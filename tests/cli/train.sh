@@ -57,6 +57,25 @@ check train-resume-lines test "$(lines "$T/s")" = $n
 for f in model optimizer; do
     check "train-resume-same-$f" cmp "$T/alone/checkpoints/step-$n/$f.safetensors" "$T/s/checkpoints/step-$n/$f.safetensors"
 done
+# a terminal that closes: saved too, but not under nohup
+"$IMECE" train "${tiny[@]}" --steps 100000 --out "$T/hup" >"$T/out" 2>"$T/err" &
+pid=$!
+for _ in $(seq 200); do [ -s "$T/hup/metrics.jsonl" ] && break; sleep 0.05; done
+kill -HUP $pid
+kill -HUP $pid
+wait $pid
+code=$?
+if [ $code = 4 ] && [ -s "$T/hup/checkpoints/latest" ]; then ok train-sighup; else fail train-sighup "exit code $code" "$(cat "$T/err")"; fi
+(
+    trap '' HUP
+    exec "$IMECE" train "${tiny[@]}" --steps 20 --out "$T/nohup" >"$T/out" 2>"$T/err"
+) &
+pid=$!
+for _ in $(seq 200); do [ -s "$T/nohup/plan.yaml" ] && break; sleep 0.05; done
+kill -HUP $pid
+wait $pid
+code=$?
+if [ $code = 0 ]; then ok train-nohup; else fail train-nohup "exit code $code" "$(cat "$T/err")"; fi
 # two signals: leaves at once, nothing torn
 "$IMECE" train "${tiny[@]}" --steps 100000 --save-every 10 --out "$T/twice" >"$T/out" 2>"$T/err" &
 pid=$!
@@ -69,9 +88,11 @@ wait $pid
 code=$?
 if [ $code = 130 ] || [ $code = 143 ]; then ok train-two-signals; else fail train-two-signals "exit code $code" "$(cat "$T/err")"; fi
 expect train-two-signals-whole 0 'whole' -- "$IMECE" checkpoint verify "$T/twice"
-expect train-resume-finished 0 'done +0 steps' -- "$IMECE" train --resume "$T/s"
+expect train-resume-finished 0 'done +0 steps' "nothing to do: the run is at step $n, and its length is $n steps" -- "$IMECE" train --resume "$T/s"
 
 # refusals
+mkdir "$T/empty"
+expect refuse-existing-no-run 1 'exists, and is no run \(no plan.yaml in it\)' -- "$IMECE" train "${tiny[@]}" --steps 1 --out "$T/empty"
 expect refuse-existing 1 'exists.*--resume' -- "$IMECE" train "${tiny[@]}" --steps 1 --out "$T/a"
 expect refuse-no-model 2 '--model is missing' -- "$IMECE" train --data "$T/d-train" --steps 1
 expect refuse-no-end 2 '--steps, --tokens or --minutes' -- "$IMECE" train "${tiny[@]}"
@@ -88,7 +109,7 @@ expect refuse-eval-weights 1 'no weights|weights' -- "$IMECE" eval --model "$mod
 
 # a disk that fills up
 if mkdir "$T/small" && mount -t tmpfs -o size=24m tmpfs "$T/small" 2>/dev/null; then
-    expect disk-full 1 'was not saved' 'No space left' -- "$IMECE" train "${tiny[@]}" --steps 8 --save-every 2 --keep 0 --out "$T/small/r"
+    expect disk-full 1 'warn 0 train step [0-9]+ was not saved' 'No space left' -- "$IMECE" -q train "${tiny[@]}" --steps 8 --save-every 2 --keep 0 --out "$T/small/r"
     expect disk-full-previous-whole 0 'whole' -- "$IMECE" checkpoint verify "$T/small/r"
     umount "$T/small"
 else

@@ -148,7 +148,7 @@ static inline void note_text(void *arg, im_train_text kind, const char *text)
     stopper *s = arg;
     if (kind == IM_TRAIN_TEXT_PROGRESS && s->left > 0)
         s->left--;
-    if (kind == IM_TRAIN_TEXT_EVENT)
+    if (kind == IM_TRAIN_TEXT_EVENT || kind == IM_TRAIN_TEXT_WARNING)
         snprintf(s->text + strlen(s->text), sizeof s->text - strlen(s->text), "%s\n", text);
 }
 

@@ -64,7 +64,7 @@ const im_cli_command im_cli_eval_command = {
     .name = "eval",
     .help = "Loss, perplexity and bits per byte of a model on a token file.",
     .about = "The loss is the sum over all tokens of the file divided by their number, whatever the batch. Bits per byte are told for models\n"
-             "of bytes; for others the number of bytes behind a token is not known here.\n"
+             "of bytes and for those with a tokenizer.json beside them; without one the number of bytes behind a token is not known.\n"
              "\n"
              "  imece eval --model run --data book-valid",
     .rows = im_train_eval_rows,

@@ -41,6 +41,9 @@ typedef struct im_feed im_feed;
 /* Refuses files whose ids the vocabulary does not have, as far as constant time tells, and those that have no sample. */
 im_status im_feed_open(im_context *ctx, const char *spec, const im_feed_config *cfg, im_feed **out) IM_MUST_CHECK;
 void im_feed_close(im_feed *f); /* NULL is allowed */
+/* Warns of each file that surely has ids of another tokenizer than the tokenizer.json in `dir` (NULL, or none there: nothing is known), as far as
+ * the file's .json tells: bytes, or a tokenizer of another size. A tokenizer.json that was only written again has other bytes and the same size. */
+void im_feed_warn_tokenizer(im_context *ctx, const im_feed *f, const char *dir);
 
 int64_t im_feed_tokens(const im_feed *f);       /* of all files, the parts that are meant */
 int64_t im_feed_samples(const im_feed *f);      /* of all sources, each once */

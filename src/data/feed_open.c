@@ -1,8 +1,10 @@
 /* Opening a feed: the files of a spec, the parts of them that are meant, rows, the turns of a blend. */
 #include "data/feed_state.h"
+#include "data/tokenizer.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void im_feed_close(im_feed *f)
 {
@@ -223,4 +225,36 @@ im_status im_feed_open(im_context *ctx, const char *spec, const im_feed_config *
     else
         im_feed_close(f);
     return status;
+}
+
+/* tok: NULL when its file cannot be read; bytes are no tokenizer's ids all the same. */
+static bool other_tokenizer(const im_tokens_about *a, const im_tok *tok)
+{
+    if (!a)
+        return false;
+    if (!strcmp(a->tokenizer, "bytes"))
+        return true;
+    return tok && a->tokenizer_fingerprint && a->tokenizer_fingerprint != im_tok_fingerprint(tok) && a->vocab != im_tok_vocab(tok);
+}
+
+void im_feed_warn_tokenizer(im_context *ctx, const im_feed *f, const char *dir)
+{
+    im_tok *tok = NULL;
+    if (!dir || !im_tok_in_dir(dir))
+        return;
+    if (im_tok_open(ctx, dir, &tok) != IM_OK) {
+        im_error_clear(ctx);
+        tok = NULL;
+    }
+    for (size_t g = 0; g < f->ngroup; g++)
+        for (size_t i = 0; i < f->group[g].nfile; i++) {
+            const im_tokens *t = f->group[g].file[i].tokens;
+            const im_tokens_about *a = im_tokens_known(t);
+            if (other_tokenizer(a, tok))
+                im_log(ctx, IM_LOG_WARN, "data",
+                       "%s was made with %s, but the model's tokenizer is %s/tokenizer.json: its ids stand for other text; imece data build "
+                       "--tokenizer makes ids of the model",
+                       im_tokens_prefix(t), a->tokenizer, dir);
+        }
+    im_tok_close(tok);
 }

@@ -156,6 +156,7 @@ static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, con
                           .too_long = (im_long)o->too_long,
                           .valid = true};
     IM_TRY(im_feed_open(ctx, o->data, &cfg, &j->data));
+    im_feed_warn_tokenizer(ctx, j->data, j->session.model->dir);
     p->documents = im_feed_documents(j->data);
     IM_TRY(im_train_token_bytes(ctx, j->session.model, j->session.model->dir, &j->token_bytes));
     im_train_eval_plan(j->data, o->seq_len, o->batch, o->batches, j->token_bytes, &j->eval);

@@ -80,6 +80,8 @@ static im_status open_data(im_train_run *r)
                           .too_long = (im_long)r->o.too_long,
                           .valid_share = r->o.valid_share};
     IM_TRY(im_feed_open(r->ctx, r->o.data, &cfg, &r->data));
+    if (!r->rank)
+        im_feed_warn_tokenizer(r->ctx, r->data, r->copy_from);
     if (!r->o.valid && r->o.valid_share <= 0)
         return IM_OK;
     cfg.pack = im_feed_pack(r->data);

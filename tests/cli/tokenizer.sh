@@ -40,4 +40,14 @@ expect "eval" 0 '"bits_per_byte": [0-9]' -- "$IMECE" eval --model "$T/run" --dat
 expect "generate: text in, text out" 0 '"text": "' '"prompt_ids": \[[0-9]' -- "$IMECE" generate --model "$T/run" --prompt 'the village' --max-tokens 5 --threads 1 --json
 expect "generate --chat says its form" 0 'in the form plain' -- "$IMECE" generate --model "$T/run" --prompt 'the village' --chat --max-tokens 5 --threads 1
 expect "a tokenizer with more ids than the model" 2 'has 480 ids, the model' -- sh -c "sed 's/\"vocab_size\": 480/\"vocab_size\": 479/' '$T/model/config.json' >'$T/small.json' && '$IMECE' train --model '$T/small.json' --tokenizer '$T/tok' --data '$T/data-train' --steps 1 --seq-len 32 --out '$T/no'"
+# ids of another tokenizer fit the vocabulary and are another text
+"$IMECE" data build "$text" --out "$T/bytes" >/dev/null
+"$IMECE" tokenizer train "$text" --vocab-size 300 --out "$T/tok3" >/dev/null
+"$IMECE" data build "$text" --tokenizer "$T/tok3" --out "$T/three" >/dev/null
+"$IMECE" data build "$text" --tokenizer "$T/tok" --out "$T/same" >/dev/null
+expect "eval: ids that are bytes" 0 'warn 0 data .*bytes-valid was made with bytes, but the model.s tokenizer is .*/step-3/tokenizer.json' -- "$IMECE" -q eval --model "$T/run" --data "$T/bytes-valid" --seq-len 32 --threads 1
+expect "train: ids of another tokenizer" 0 'warn 0 data .*three-train was made with .*tok3.*, but the model.s tokenizer is .*/tok/tokenizer.json' -- "$IMECE" -q train --model "$T/model" --tokenizer "$T/tok" --data "$T/three-train" --out "$T/three" --steps 1 --seq-len 32 --threads 1
+for data in same data; do # data: ids of which nothing is known
+    expect_not "no warning: $data" 0 'was made with' -- "$IMECE" -q train --model "$T/model" --tokenizer "$T/tok" --data "$T/$data-train" --out "$T/run-$data" --steps 1 --seq-len 32 --threads 1
+done
 finish

@@ -63,10 +63,13 @@ static im_status bytes_of_text(im_context *ctx, const im_infer_options *o, im_in
     return IM_OK;
 }
 
-static im_status tokens_of_text(im_context *ctx, const im_infer_options *o, const im_tok *tok, im_infer_result *r)
+/* tok NULL: bytes, of a conversation. */
+static im_status tokens_of_text(im_context *ctx, const im_infer_options *o, const im_tok *tok, im_infer_turn_end *end, im_infer_result *r)
 {
     im_tok_ids ids = {0};
-    im_status status = im_infer_tokens_of(ctx, tok, o->prompt, o->prompt_len ? o->prompt_len : strlen(o->prompt), o->chat, &ids);
+    size_t n = o->prompt_len ? o->prompt_len : strlen(o->prompt);
+    im_status status =
+        o->chat ? im_infer_chat_of(ctx, tok, o->chat_format, o->prompt, n, &ids, end) : im_infer_tokens_of(ctx, tok, o->prompt, n, &ids);
     if (status != IM_OK) {
         im_tok_ids_free(&ids);
         return status;
@@ -76,7 +79,8 @@ static im_status tokens_of_text(im_context *ctx, const im_infer_options *o, cons
     return IM_OK;
 }
 
-static im_status make_prompt(im_context *ctx, const im_infer_options *o, const im_infer *g, const im_tok *tok, im_infer_result *r)
+static im_status make_prompt(im_context *ctx, const im_infer_options *o, const im_infer *g, const im_tok *tok, im_infer_turn_end *end,
+                             im_infer_result *r)
 {
     const im_model *m = im_infer_model(g);
     r->bytes = im_infer_is_bytes(g) || tok;
@@ -87,12 +91,10 @@ static im_status make_prompt(im_context *ctx, const im_infer_options *o, const i
         return im_fail(ctx, IM_ERR_UNSUPPORTED,
                        "--stop: %s has a vocabulary of %" PRId64 " ids, and their text is not known here (there is no tokenizer.json beside it)",
                        m->source, m->arch.V);
-    if (o->chat && (o->ids || !tok))
-        return im_fail(ctx, IM_ERR_ARG, "--chat is for a --prompt to a model with a tokenizer.json beside it");
     if (o->ids)
         return parse_ids(ctx, o, m, r);
-    if (tok)
-        return tokens_of_text(ctx, o, tok, r);
+    if (tok || (r->bytes && o->chat))
+        return tokens_of_text(ctx, o, tok, end, r);
     if (r->bytes)
         return bytes_of_text(ctx, o, r);
     return im_fail(ctx, IM_ERR_UNSUPPORTED,
@@ -105,6 +107,10 @@ static im_status check_options(im_context *ctx, const im_infer_options *o)
 {
     if (o->prompt && o->ids)
         return im_fail(ctx, IM_ERR_ARG, "--prompt and --ids: one of them");
+    if (o->ids && o->chat)
+        return im_fail(ctx, IM_ERR_ARG, "--chat is for a --prompt: --ids are taken as they are");
+    if (o->chat_format && !o->chat)
+        return im_fail(ctx, IM_ERR_ARG, "--chat-format says how --chat writes: give --chat too");
     if (o->model && !o->prompt && !o->ids)
         return im_fail(ctx, IM_ERR_ARG, "--prompt is missing: a text, - for standard input, or --ids");
     return IM_OK;
@@ -230,12 +236,24 @@ static im_status go_on(im_infer *g, writer *w, int64_t most)
     return IM_OK;
 }
 
-static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options *o, const im_tok *tok, int64_t most, const im_infer_sink *sink,
-                           im_infer_result *r)
+/* The stop texts of the options, and what ends an answer. */
+static im_status gather_stops(im_context *ctx, const im_infer_options *o, const im_infer_turn_end *end, const char ***out)
 {
-    writer w = {.ctx = ctx, .tok = tok, .chat_end = -1, .stops = {.text = o->stop.item, .n = o->stop.n}, .sink = sink, .r = r};
-    if (o->chat)
-        im_infer_chat_of(tok, &w.chat_end);
+    void *memory;
+    IM_TRY(im_alloc(ctx, o->stop.n + 1, sizeof(const char *), &memory));
+    *out = memory;
+    for (size_t i = 0; i < o->stop.n; i++)
+        (*out)[i] = o->stop.item[i];
+    (*out)[o->stop.n] = end->text;
+    return IM_OK;
+}
+
+static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options *o, const im_tok *tok, const im_infer_turn_end *end, int64_t most,
+                           const im_infer_sink *sink, im_infer_result *r)
+{
+    const char **stops;
+    IM_TRY(gather_stops(ctx, o, end, &stops));
+    writer w = {.ctx = ctx, .tok = tok, .chat_end = end->id, .stops = {.text = stops, .n = o->stop.n + (end->text != NULL)}, .sink = sink, .r = r};
     im_status status = go_on(g, &w, most);
     if (status == IM_OK && tok && r->stop != IM_INFER_STOP_STRING) { /* bytes that waited for more */
         status = im_tok_stream_end(ctx, tok, &w.stream, &w.piece);
@@ -247,8 +265,13 @@ static im_status write_all(im_context *ctx, im_infer *g, const im_infer_options 
     show(&w, true);
     if (status == IM_OK && (w.bytes.failed || r->text.failed))
         status = im_fail(ctx, IM_ERR_NOMEM, "no memory for the text");
+    if (end->text && r->stop_string == end->text) { /* the answer's end, in letters */
+        r->stop = IM_INFER_STOP_EOS;
+        r->stop_string = NULL;
+    }
     im_infer_stops_free(&w.stops);
     im_str_free(&w.bytes);
+    free(stops);
     return status;
 }
 
@@ -269,7 +292,8 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
 {
     int64_t most = 0;
     double t0 = im_clock_now();
-    IM_TRY(make_prompt(ctx, o, g, tok, r));
+    im_infer_turn_end end = {.id = -1};
+    IM_TRY(make_prompt(ctx, o, g, tok, &end, r));
     IM_TRY(count_new(ctx, o, im_infer_model(g), r->nprompt, &most));
     IM_TRY(make_room(ctx, o, most, r));
     im_infer_config cfg = im_infer_config_of(o);
@@ -279,7 +303,7 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
     double t1 = im_clock_now();
     IM_TRY(im_infer_feed(g, r->prompt, r->nprompt, r->prompt_logprob));
     double t2 = im_clock_now();
-    IM_TRY(write_all(ctx, g, o, tok, most, sink, r));
+    IM_TRY(write_all(ctx, g, o, tok, &end, most, sink, r));
     r->load_s = t1 - t0;
     r->prompt_s = t2 - t1;
     r->next_s = im_clock_now() - t2;

@@ -86,19 +86,26 @@ typedef struct im_infer_options {
     int kernels, device; /* im_kernels; 1: deferred */
     bool json;           /* for the command line */
     bool chat;           /* the prompt is what a user says */
+    int chat_format;     /* im_chat_format */
 } im_infer_options;
-enum { IM_INFER_ROWS = 16 };
+enum { IM_INFER_ROWS = 17 };
 extern const im_option im_infer_rows[IM_INFER_ROWS];
 
 /* ---- text through the model's tokenizer (tokens.c) ------------------------------------------------- */
 
-/* How a conversation is written: by the special tokens that the tokenizer has. */
-typedef enum im_infer_chat { IM_INFER_CHAT_PLAIN, IM_INFER_CHAT_ML, IM_INFER_CHAT_LLAMA3 } im_infer_chat;
 /* *out NULL: the model's directory has no tokenizer.json. Refused: one with more ids than the model. */
 im_status im_infer_open_tokenizer(im_context *ctx, const im_infer *g, im_tok **out) IM_MUST_CHECK;
-im_infer_chat im_infer_chat_of(const im_tok *t, int32_t *end); /* end: the id that ends an answer; -1: none */
 /* The ids of a prompt, as Transformers makes them; of an empty one what stands in front of a text. */
-im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text, size_t n, bool chat, im_tok_ids *out) IM_MUST_CHECK;
+im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text, size_t n, im_tok_ids *out) IM_MUST_CHECK;
+
+/* What ends an answer. */
+typedef struct im_infer_turn_end {
+    int32_t id;       /* -1: none */
+    const char *text; /* where a turn begins with letters, those of the user's next one; NULL: none */
+} im_infer_turn_end;
+/* A user's turn up to where the answer begins: the ids that training has there (data/chat.h). The format is told to the log. t NULL: bytes. */
+im_status im_infer_chat_of(im_context *ctx, const im_tok *t, int format, const char *text, size_t n, im_tok_ids *out,
+                           im_infer_turn_end *end) IM_MUST_CHECK;
 
 /* Drawing and machine as the options say; sizes are the caller's. */
 im_infer_config im_infer_config_of(const im_infer_options *o);

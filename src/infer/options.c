@@ -10,9 +10,11 @@ const im_option im_infer_rows[IM_INFER_ROWS] = {
     {"ids", IM_OPT_STRING, NULL, 0, 0, NULL, "Ids to go on with, with commas or spaces between them: \"1,2,3\"; - reads standard input.", "IDS",
      AT(ids), 0, false, NULL},
     {"chat", IM_OPT_BOOL, "false", 0, 0, NULL,
-     "The prompt is what a user says: it is put into the form that the model's special tokens are for (ChatML, Llama 3, or plain), and the answer "
-     "ends.",
+     "The prompt is what a user says: it is put into the form that the model's special tokens are for (ChatML, Llama 3, or plain), as imece data "
+     "build --chat writes it, and the answer ends.",
      NULL, AT(chat), 0, false, NULL},
+    {"chat-format", IM_OPT_CHOICE, "auto", 0, 0, "auto|chatml|llama3|plain", "With --chat: this form, where the special tokens do not tell.", "FORM",
+     AT(chat_format), 0, false, NULL},
     {"max-tokens", IM_OPT_INT, "-1", -1, 1 << 28, NULL, "Most new tokens (-1: 256, or fewer where the model's positions end).", "N", AT(max_tokens),
      'n', false, "How long"},
     {"stop", IM_OPT_LIST, NULL, 0, 0, NULL, "End before this text; may be given several times.", "TEXT", AT(stop), 0, false, NULL},

@@ -1,4 +1,5 @@
 /* Text through the tokenizer in the model's directory. */
+#include "data/chat.h"
 #include "infer/infer.h"
 
 #include <inttypes.h>
@@ -23,32 +24,6 @@ im_status im_infer_open_tokenizer(im_context *ctx, const im_infer *g, im_tok **o
     return IM_OK;
 }
 
-im_infer_chat im_infer_chat_of(const im_tok *t, int32_t *end)
-{
-    int32_t turn = im_tok_find(t, "<|im_end|>"), eot = im_tok_find(t, "<|eot_id|>");
-    *end = -1;
-    if (turn >= 0 && im_tok_find(t, "<|im_start|>") >= 0) {
-        *end = turn;
-        return IM_INFER_CHAT_ML;
-    }
-    if (eot >= 0 && im_tok_find(t, "<|start_header_id|>") >= 0 && im_tok_find(t, "<|end_header_id|>") >= 0) {
-        *end = eot;
-        return IM_INFER_CHAT_LLAMA3;
-    }
-    return IM_INFER_CHAT_PLAIN;
-}
-
-/* What a user says, up to where the answer begins. */
-static void write_chat(im_infer_chat form, const char *text, size_t n, im_str *out)
-{
-    static const char *const front[] = {"User: ", "<|im_start|>user\n", "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n"};
-    static const char *const behind[] = {"\nAssistant:", "<|im_end|>\n<|im_start|>assistant\n",
-                                         "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"};
-    im_str_append(out, front[form]);
-    im_str_append_n(out, text, n);
-    im_str_append(out, behind[form]);
-}
-
 /* What stands in front of a text that is empty. */
 static im_status begin_text(im_context *ctx, const im_tok *t, im_tok_ids *out)
 {
@@ -65,26 +40,43 @@ static im_status begin_text(im_context *ctx, const im_tok *t, im_tok_ids *out)
     return IM_OK;
 }
 
-im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text, size_t n, bool chat, im_tok_ids *out)
+im_status im_infer_tokens_of(im_context *ctx, const im_tok *t, const char *text, size_t n, im_tok_ids *out)
 {
-    static const char *const name[] = {"plain (User:, Assistant:)", "ChatML", "Llama 3"};
-    int32_t end;
-    im_str s = {0};
-    im_infer_chat form = im_infer_chat_of(t, &end);
-    im_tok_coding how = {.template = !chat || form == IM_INFER_CHAT_PLAIN};
-    im_tok_coder *coder = NULL;
-    im_status status = IM_OK;
-    if (chat) {
-        write_chat(form, text, n, &s);
-        im_log(ctx, IM_LOG_INFO, "generate", "conversation in the form %s, by the special tokens of %s", name[form], im_tok_path(t));
-        text = im_str_text(&s);
-        n = s.len;
-    }
-    IM_TRY_GOTO(im_tok_coder_create(ctx, t, &how, &coder), free_all);
-    IM_TRY_GOTO(im_tok_encode(coder, text, n, out), free_all);
-    status = begin_text(ctx, t, out);
-free_all:
+    im_tok_coding how = {.template = true};
+    im_tok_coder *coder;
+    IM_TRY(im_tok_coder_create(ctx, t, &how, &coder));
+    im_status status = im_tok_encode(coder, text, n, out);
     im_tok_coder_destroy(coder);
-    im_str_free(&s);
+    return status == IM_OK ? begin_text(ctx, t, out) : status;
+}
+
+/* ---- conversations ---------------------------------------------------------------------------------- */
+
+static void tell(im_context *ctx, const im_tok *t, im_chat_format wanted, im_chat_format f)
+{
+    static const char *const name[] = {[IM_CHAT_CHATML] = "ChatML", [IM_CHAT_LLAMA3] = "Llama 3", [IM_CHAT_PLAIN] = "plain (User:, Assistant:)"};
+    if (wanted != IM_CHAT_AUTO)
+        im_log(ctx, IM_LOG_INFO, "generate", "conversation in the form %s, by --chat-format", name[f]);
+    else if (t)
+        im_log(ctx, IM_LOG_INFO, "generate", "conversation in the form %s, by the special tokens of %s", name[f], im_tok_path(t));
+    else
+        im_log(ctx, IM_LOG_INFO, "generate", "conversation in the form %s: a model of bytes", name[f]);
+}
+
+im_status im_infer_chat_of(im_context *ctx, const im_tok *t, int format, const char *text, size_t n, im_tok_ids *out, im_infer_turn_end *end)
+{
+    const im_chat_turn user = {.role = "user", .text = text, .n = n};
+    im_chat_ids ids = {0};
+    im_chat *c;
+    IM_TRY(im_chat_create(ctx, t, (im_chat_format)format, &c));
+    im_status status = im_chat_turns(c, &user, 1, true, &ids);
+    if (status == IM_OK) {
+        tell(ctx, t, (im_chat_format)format, im_chat_format_of(c));
+        *end = (im_infer_turn_end){.id = im_chat_end(c), .text = im_chat_format_of(c) == IM_CHAT_PLAIN ? "\nUser:" : NULL};
+        *out = ids.ids;
+        ids.ids = (im_tok_ids){0};
+    }
+    im_chat_ids_free(&ids);
+    im_chat_destroy(c);
     return status;
 }

@@ -1,8 +1,8 @@
-# curve.awk: the curve of a byte-level run as SVG, from its metrics.jsonl.
+# curve.awk: the curve of a run as SVG, from its metrics.jsonl.
 #
-#   awk -v bigram=3.92 -v trigram=3.18 -v title="..." -f tools/curve.awk RUN/metrics.jsonl > curve.svg
+#   awk -v bigram=3.92 -v trigram=3.18 -v per=3.0 -v title="..." -f tools/curve.awk RUN/metrics.jsonl > curve.svg
 #
-# x: minutes of training (sum of step_s). y: bits per byte; the training loss is smoothed, evaluations are dots, the
+# per: bytes of text a token (1 for models of bytes). x: minutes of training (sum of step_s). y: bits per byte; the training loss is smoothed, evaluations are dots, the
 # n-gram models (optional) are lines across.
 
 function number(key,    s)
@@ -28,7 +28,7 @@ function number(key,    s)
     if (l < 0)
         next
     time += number("step_s") / 60
-    bits = l / log(2)
+    bits = l / log(2) / (per ? per : 1)
     # a mean with a memory of 30 steps, shorter at the start so that it begins at the first loss
     n++
     k = n < 30 ? 1 / n : 1 / 30
@@ -52,7 +52,11 @@ END {
     }
     left = 56; right = 700; top = 44; bottom = 320
     xmax = time
-    ymin = int(b30[n]); ymax = 8
+    ymin = int(b30[n])
+    ymax = b30[1] > bigram ? b30[1] : bigram
+    if (ne && eb[1] > ymax)
+        ymax = eb[1]
+    ymax = ymax < ymin + 1 ? ymin + 1 : ymax < 8 ? int(ymax) + 1 : 8
     print "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 370\" font-family=\"system-ui, sans-serif\" font-size=\"13\">"
     print "<style>"
     print ".grid{stroke:#8884;stroke-width:1}.axis{fill:#666}.title{fill:#222;font-size:15px;font-weight:600}.note{fill:#b35900}"

@@ -1,7 +1,8 @@
 #!/bin/sh
-# make demo: trains a small model on Turkish and English text, shows what it learned, and lets it write.
+# make demo: trains a tokenizer and a small model on Turkish and English text, shows what it learned, and lets it write.
 #
-#   tools/demo.sh [MINUTES]     environment: IMECE (the program), DEMO (where everything goes), MINUTES (of training; 3)
+#   tools/demo.sh [MINUTES]     environment: IMECE (the program), DEMO (where everything goes), MINUTES (of training; 3),
+#                               PAGES and FORTUNES (directories with text of these kinds), STEPS (instead of minutes)
 #
 # The text is Debian's: manual pages in Turkish (manpages-tr), their markup removed, and fortunes.
 set -eu
@@ -10,9 +11,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 imece=${IMECE:-build/imece}
 demo=${DEMO:-build/demo}
 minutes=${1:-${MINUTES:-3}}
-model=llama-bytes-tiny
-pages=/usr/share/man/tr
-fortunes=/usr/share/games/fortunes
+length="--minutes $minutes" span="$minutes min"
+[ -z "${STEPS:-}" ] || length="--steps $STEPS" span="$STEPS steps"
+model=llama-bpe-small
+vocabulary=4096
+pages=${PAGES:-/usr/share/man/tr}
+fortunes=${FORTUNES:-/usr/share/games/fortunes}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n%s\n' "$*"; }
@@ -52,43 +56,53 @@ mkdir -p "$demo"
 LC_ALL=C.UTF-8
 export LC_ALL
 write_text > "$demo/text.txt"
-"$imece" data build "$demo/text.txt" --separator '<|end|>' --valid-fraction 0.03 --out "$demo/text" --force
+ls -l "$demo/text.txt" | awk -v file="$demo/text.txt" '{ printf "%s: %.1f MB\n", file, $5 / 1e6 }'
 
-say "2. Training $model for $minutes min (Ctrl-C stops early and saves)"
+say "2. A tokenizer for it, and its tokens"
+"$imece" tokenizer train "$demo/text.txt" --separator '<|end|>' --vocab-size $vocabulary --out "$demo/tok" --force
+build() { "$imece" data build "$demo/text.txt" --separator '<|end|>' --valid-fraction 0.03 --force "$@"; }
+build --tokenizer "$demo/tok" --out "$demo/text"
+build --out "$demo/bytes" >/dev/null # the same documents, a byte a token: what counting is measured on
+
+say "3. Training $model for $span (Ctrl-C stops early and saves)"
 rm -rf "$demo/run"
 precision=fp32
 case $("$imece" --version | sed -n 's/.*used on this machine: up to //p') in avx512-bf16 | amx) precision=bf16 ;; esac # faster only there
 status=0
-"$imece" train --model $model --data "$demo/text-train" --valid "$demo/text-valid" --eval-batches 0 --out "$demo/run" --minutes "$minutes" \
-    --seq-len 128 --micro-batch 8 --lr 3e-3 --warmup 60 --schedule linear --precision $precision --json > "$demo/summary.json" || status=$?
+# shellcheck disable=SC2086
+"$imece" train --model $model --data "$demo/text-train" --valid "$demo/text-valid" --eval-batches 0 --tokenizer "$demo/tok" --out "$demo/run" \
+    $length --seq-len 128 --micro-batch 8 --lr 3e-3 --warmup 60 --schedule linear --precision $precision --json > "$demo/summary.json" || status=$?
 [ $status = 0 ] || [ $status = 4 ] || exit $status
 
-say "3. What it learned: bits per byte on text it has not seen (lower is better)"
-"$imece" data ngram "$demo/text" --json > "$demo/ngram.json"
+say "4. What it learned: bits per byte on text it has not seen (lower is better)"
+"$imece" data ngram "$demo/bytes" --json > "$demo/ngram.json"
 before=$(field "$demo/summary.json" first_bits_per_byte)
 after=$(field "$demo/summary.json" last_bits_per_byte)
 bigram=$(field "$demo/ngram.json" bigram)
 trigram=$(field "$demo/ngram.json" trigram)
-row "before training" "$before"
+row "before training" "$before" # of 4,096 tokens any: log2(4096) bits, over the bytes of one
 row "counting pairs (bigram)" "$bigram"
 row "counting triples (trigram)" "$trigram"
-row "this model, after $minutes min" "$after"
+row "this model, after $span" "$after"
 
-awk -v bigram="$bigram" -v trigram="$trigram" -v title="$model: $minutes min of Turkish and English" -f "$here/curve.awk" "$demo/run/metrics.jsonl" > "$demo/curve.svg"
+# steps tell nats a token; bytes a token are those of the training text
+per=$(awk -v bytes="$(field "$demo/text-train.json" text_bytes)" -v tokens="$(field "$demo/text-train.json" tokens)" 'BEGIN { print bytes / tokens }')
+awk -v bigram="$bigram" -v trigram="$trigram" -v per="$per" -v title="$model: $span of Turkish and English" -f "$here/curve.awk" "$demo/run/metrics.jsonl" > "$demo/curve.svg"
 
-say "4. What it writes"
+say "5. What it writes"
 for prompt in "AÇIKLAMA
 
 " "Bu komut" "The "; do
     printf '%s' "$prompt"
-    "$imece" -q generate --model "$demo/run" --prompt "$prompt" --max-tokens 240 --temperature 0.7 --top-p 0.95 --seed 3
+    "$imece" -q generate --model "$demo/run" --prompt "$prompt" --max-tokens 80 --temperature 0.7 --top-p 0.95 --seed 3
     printf '\n%s\n' "--------"
 done
 
 checkpoint=$(field "$demo/summary.json" checkpoint)
-say "5. Where it is, and what to try next"
+say "6. Where it is, and what to try next"
 cat <<EOF
   text            $demo/text.txt
+  tokenizer       $demo/tok (Transformers opens it)
   token files     $demo/text-train.bin, .idx; $demo/text-valid.bin, .idx
   run             $demo/run (metrics.jsonl: a line a step)
   checkpoint      $checkpoint (Transformers opens it)
@@ -96,6 +110,7 @@ cat <<EOF
 
   $imece generate --model $demo/run --prompt "Linux, "
   $imece train --resume $demo/run --minutes $(awk -v m="$minutes" 'BEGIN { print 2 * m }')
-  $imece data build YOUR.txt --out mine
-  $imece train --model llama-bytes-small --data mine-train --valid mine-valid --minutes 10
+  $imece tokenizer train YOUR.txt --vocab-size $vocabulary --out mine-tok
+  $imece data build YOUR.txt --tokenizer mine-tok --out mine
+  $imece train --model $model --tokenizer mine-tok --data mine-train --valid mine-valid --minutes 10
 EOF

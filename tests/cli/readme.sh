@@ -9,18 +9,33 @@ PATH=$T/bin:$PATH
 small=
 [ -z "$IMECE_SANITIZE" ] || small='s/llama-bytes-small/llama-bytes-tiny/; s/imece train/imece train --seq-len 32 --micro-batch 2/'
 
-# README -> its lines of shell that begin with imece or end in it; what needs a downloaded model is left out
+# what stands in for the model that the pages download: a tokenizer, and a checkpoint with it
+model() {
+    printf '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 32,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+ "tie_word_embeddings": true, "vocab_size": 300, "bos_token_id": 0, "eos_token_id": 0}' >config.json
+    imece tokenizer train "$1" --vocab-size 300 --out first-tok && imece data build "$1" --tokenizer first-tok --out first &&
+        imece train --model config.json --tokenizer first-tok --data first-train --steps 1 --seq-len 32 --out first-run && mv first-run/checkpoints/step-1 SmolLM2-135M &&
+        rm -r first*
+}
+
+# README -> its lines of shell that begin with imece or end in it
 commands() {
-    awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on && /(^|\| )imece / && !/SmolLM2/' "$1" |
-        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20/--steps 3/' -e "$small"
+    awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on && /(^|\| )imece /' "$1" |
+        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20\{1,2\} /--steps 3 /' -e "$small"
 }
 
 for readme in README.md README.tr.md; do
     mkdir "$T/$readme"
     cd "$T/$readme" || exit 1
-    for text in notes.txt notlar.txt; do seq -f 'Line %g of a text that is long enough.' 1 600 >$text; done
+    for text in notes.txt notlar.txt more.txt baska.txt; do seq -f 'Line %g of a text that is long enough.' 1 600 >$text; done
+    for i in $(seq 30); do
+        printf '{"messages": [{"role": "user", "content": "Number %d?"}, {"role": "assistant", "content": "Line %d of a text."}]}\n' "$i" "$i"
+        printf '{"prompt": "Number %d? ", "completion": "Line %d of a text."}\n' "$i" "$i"
+    done | tee chats.jsonl >sohbetler.jsonl
+    check "$readme: a model beside the text" model notes.txt
     commands "$IMECE_SOURCE/$readme" >commands
-    check "$readme: has commands" test "$(wc -l <commands)" -ge 7
+    check "$readme: has commands" test "$(wc -l <commands)" -ge 20
     while read -r line <&3; do
         expect "$readme: $line" 0 -- sh -c "$line"
     done 3<commands

@@ -157,7 +157,7 @@ def train_once(args, work, model, flags):
     argv = [args.build / "imece", "train", "--model", model, "--data", work / "data", "--out", work / "run", "--steps", 1, "--seq-len", 32,
             "--micro-batch", 1, *flags]
     told = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
-    seconds = re.search(r"the first began after ([0-9.]+)s", told.stderr)
+    seconds = re.search(r"the first began after ([0-9.]+)s", told.stdout + told.stderr)
     if told.returncode or not seconds:
         sys.exit(f"{argv}\nexit code {told.returncode}\n{told.stderr[-2000:]}")
     return float(seconds.group(1))
@@ -213,7 +213,10 @@ def main():
                 if r < (args.rounds if side in OURS else args.peer_rounds):
                     log(f"round {r + 1}: {side}")
                     runs[side].append(ours(args, work, side) if side in OURS else peer(args, work, side))
-        start = {} if args.no_start else start_of_eight(args, work)
+        table(args, runs, floor, parts, sides, work)
+
+
+def table(args, runs, floor, parts, sides, work):
     rows = [summary(s, runs[s], args, floor) for s in sides]
     one = next((r["step_s"] for r in rows if r["side"] == "one rank"), None)
     print(f"{args.model}, {args.batch} x {args.seq_len} tokens a step, fp32; one rank of 2 threads, others 2 ranks of 1 thread; {args.steps - 1} steps of "
@@ -223,6 +226,7 @@ def main():
         ratio = f"{r['step_s'] / one:11.3f}" if one else f"{'':11}"
         low = f"{r['floor_s']:8.3f}" if r["floor_s"] else f"{'':8}"
         print(f"{r['side']:17} {r['step_s']:7.3f} {r['best_step_s']:7.3f} {ratio} {r['tokens_per_s']:9.1f} {r['cpu_s']:7.2f} {low}")
+    start = {} if args.no_start else start_of_eight(args, work)
     for side, t in start.items():
         print(f"8 ranks of smollm2-135m, {side}, from a cached checkpoint: the first step begins after {t['median']:.2f} s (best {t['best']:.2f}; wanted 1.5)")
     print(json.dumps({"bench": "layout", "model": args.model, "batch": args.batch, "seq_len": args.seq_len, "rows": rows, "floor": parts,

@@ -2,7 +2,7 @@
  *
  *   ZeRO 0   REDUCE: all-reduce of the gradient bucket once a step; every rank updates all of it
  *   ZeRO 1   REDUCE: all-reduce once a step; a rank updates its shard; GATHER after UPDATE
- *   ZeRO 2   REDUCE per micro-batch: reduce-scatter, added into the fp32 shard; GATHER after UPDATE
+ *   ZeRO 2   REDUCE per micro-batch: reduce-scatter, into the fp32 shard or added to it; GATHER after UPDATE
  *   ZeRO 3   as 2, and the whole weight lives only between GATHER and RELEASE
  */
 #include "plan/lower.h"
@@ -87,20 +87,17 @@ static void lower_reduce(im_lowerer *L, const im_bucket *b)
     }
     range r = own_range(p, b);
     size_t n = r.to - r.from;
-    im_use sums = n ? im_use_temp(im_lower_temp(L), IM_WRITE, flat(IM_F32, n)) : im_use_absent();
+    bool first = L->key->first; /* of the micro-batches: straight into the shard */
+    im_use shard = im_use_bucket(IM_ROLE_GRAD, 1, first ? IM_WRITE : IM_MODIFY, 0, flat(IM_F32, n));
+    im_use sums = !n ? im_use_absent() : first ? shard : im_use_temp(im_lower_temp(L), IM_WRITE, flat(IM_F32, n));
     whole.o.access = IM_READ;
     im_lower_collective(L, IM_COLL_REDUCE_SCATTER, IM_GROUP_DP, IM_QUEUE_REDUCE, "reduce gradients", IM_USES(whole, sums));
-    if (!n)
+    if (first || !n)
         return;
     sums.o.access = IM_READ;
-    im_use shard = im_use_bucket(IM_ROLE_GRAD, 1, L->key->first ? IM_WRITE : IM_MODIFY, 0, flat(IM_F32, n));
-    if (L->key->first) {
-        im_lower_op(L, &im_op_copy, "gradient shard", IM_USES(sums, shard));
-    } else {
-        im_use before = shard;
-        before.o.access = IM_READ;
-        im_lower_op(L, &im_op_add, "gradient shard", IM_USES(before, sums, shard));
-    }
+    im_use before = shard;
+    before.o.access = IM_READ;
+    im_lower_op(L, &im_op_add, "gradient shard", IM_USES(before, sums, shard));
 }
 
 /* Loss and count of the whole batch: the first tensor-parallel rank of the last stage tells them, the others add nothing. */

@@ -16,9 +16,10 @@
 enum {
     KEPT_BYTES = 64, /* longest word that is kept */
     KEPT_IDS = 64,
-    SLOTS = 1 << 16, /* words kept at most: three quarters of it */
-    POOL = 1 << 20,  /* bytes and ids of kept words */
-    SHORT = 40       /* symbols: with more a heap pays */
+    FIRST_SLOTS = 1 << 8, /* words kept: three quarters of it; then 4 times as many, and so on */
+    SLOTS = 1 << 16,      /* at most */
+    SLOT_BYTES = 16,      /* room for the text of kept words, and for their ids */
+    SHORT = 40            /* symbols: with more a heap pays */
 };
 
 typedef struct kept {
@@ -44,24 +45,49 @@ struct im_tok_bpe {
     kept *slot;
     char *text;
     int32_t *id;
-    size_t nkept, ntext, nid;
+    size_t nslot, nkept, ntext, nid;
 };
+
+/* Room for nslot words. false: no memory, and what is kept stays as it was. */
+static bool widen(im_tok_bpe *b, size_t nslot)
+{
+    char *text = realloc(b->text, nslot * SLOT_BYTES);
+    if (text)
+        b->text = text;
+    int32_t *id = realloc(b->id, nslot * SLOT_BYTES);
+    if (id)
+        b->id = id;
+    kept *slot = calloc(nslot, sizeof *slot), *old = b->slot;
+    if (!text || !id || !slot) {
+        free(slot);
+        return false;
+    }
+    for (size_t i = 0; i < b->nslot; i++) {
+        size_t at = old[i].hash % nslot;
+        if (!old[i].hash)
+            continue;
+        while (slot[at].hash)
+            at = (at + 1) % nslot;
+        slot[at] = old[i];
+    }
+    free(old);
+    b->slot = slot;
+    b->nslot = nslot;
+    return true;
+}
 
 im_status im_tok_bpe_create(im_context *ctx, const im_tok *t, im_tok_bpe **out)
 {
-    im_status status = IM_OK;
     im_tok_bpe *b;
     IM_TRY(im_alloc(ctx, 1, sizeof *b, (void **)&b));
     b->ctx = ctx;
     b->t = t;
-    IM_TRY_GOTO(im_alloc(ctx, SLOTS, sizeof *b->slot, (void **)&b->slot), free_bpe);
-    IM_TRY_GOTO(im_alloc(ctx, POOL, 1, (void **)&b->text), free_bpe);
-    IM_TRY_GOTO(im_alloc(ctx, POOL / sizeof(int32_t), sizeof(int32_t), (void **)&b->id), free_bpe);
+    if (!widen(b, FIRST_SLOTS)) {
+        im_tok_bpe_free(b);
+        return im_fail(ctx, IM_ERR_NOMEM, "no memory for %d words", FIRST_SLOTS);
+    }
     *out = b;
     return IM_OK;
-free_bpe:
-    im_tok_bpe_free(b);
-    return status;
 }
 
 void im_tok_bpe_free(im_tok_bpe *b)
@@ -109,18 +135,20 @@ void im_tok_ids_free(im_tok_ids *ids)
 
 static kept *find_kept(im_tok_bpe *b, const char *s, size_t n, uint64_t hash)
 {
-    for (size_t i = hash % SLOTS;; i = (i + 1) % SLOTS) {
+    for (size_t i = hash % b->nslot;; i = (i + 1) % b->nslot) {
         kept *k = &b->slot[i];
         if (!k->hash || (k->hash == hash && k->ntext == n && !memcmp(b->text + k->text, s, n)))
             return k;
     }
 }
 
-/* When the pool is full, everything is forgotten: what matters comes back soon. */
+/* When there is no more room, everything is forgotten: what matters comes back soon. */
 static void keep(im_tok_bpe *b, const char *s, size_t n, uint64_t hash, const int32_t *id, size_t nid)
 {
-    if (b->ntext + n > POOL || b->nid + nid > POOL / sizeof(int32_t) || b->nkept >= SLOTS / 4 * 3) {
-        memset(b->slot, 0, SLOTS * sizeof *b->slot);
+    size_t most = b->nslot * SLOT_BYTES;
+    bool full = b->ntext + n > most || b->nid + nid > most / sizeof(int32_t) || b->nkept >= b->nslot / 4 * 3;
+    if (full && (b->nslot >= SLOTS || !widen(b, 4 * b->nslot))) {
+        memset(b->slot, 0, b->nslot * sizeof *b->slot);
         b->nkept = b->ntext = b->nid = 0;
     }
     kept *k = find_kept(b, s, n, hash);

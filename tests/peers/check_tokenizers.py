@@ -3,7 +3,8 @@
 
 For each kind of tests/golden/tokenizer (GPT-2, Llama 3, Qwen 2, SmolLM2, Llama 2, Metaspace, Falcon, Gemma; trained small) and for SmolLM2's own file: the ids of
 N MB of mixed text (10; tok_text.py), with and without what the template puts around it, and the text of the ids. Then training: vocabulary and
-merges of BpeTrainer on the same text and options. Exit code 3 when something differs.
+merges of BpeTrainer on the same text and options. Then Transformers: the directory of a trained tokenizer, and a checkpoint of a run on its
+tokens, open with AutoTokenizer and give our ids, special tokens and text. Exit code 3 when something differs.
 """
 import argparse
 import json
@@ -59,6 +60,40 @@ def train(build, texts, work, style, pre, **options):
     return not good
 
 
+def open_in_transformers(build, name, path, texts, work, end, length):
+    """A directory through AutoTokenizer: ids without and with the template, text, the token that ends a text."""
+    from transformers import AutoTokenizer
+    tok = AutoTokenizer.from_pretrained(str(path))
+    ours, around = encode(build, path, texts, work), encode(build, path, texts, work, "--template")
+    right = [tok(t + "\n", add_special_tokens=False).input_ids for t in texts]
+    bad = [name for name, good in (
+        ("ids", ours == right), ("ids with the template", around == [tok(t + "\n").input_ids for t in texts]),
+        ("text", [tok.decode(i, skip_special_tokens=False, clean_up_tokenization_spaces=False) for i in right] == [t + "\n" for t in texts]),
+        ("end of text", tok.eos_token == end and tok.convert_tokens_to_ids(end) == tok.eos_token_id), ("length", len(tok) == length)) if not good]
+    print(f"{'FAIL' if bad else 'ok  '} AutoTokenizer {name}: {sum(map(len, right))} ids in {len(texts)} texts, ends with {tok.eos_token}"
+          + (f"; not the same: {', '.join(bad)}" if bad else ""), flush=True)
+    return bool(bad)
+
+
+def transformers(build, texts, work):
+    """Tokenizers that `imece tokenizer train` made, and the checkpoints of runs on their tokens."""
+    failures, end = 0, "<|im_end|>"
+    (work / "text").write_text("".join(t + "\n" + END + "\n" for t in texts), newline="")
+    (work / "pages").write_text((work / "text").read_text(), newline="")
+    shape = json.loads((ROOT / "models/llama-bytes-tiny.json").read_text())
+    (work / "config.json").write_text(json.dumps({**shape, "vocab_size": 2048, "hidden_size": 32, "num_hidden_layers": 1}))
+    for style in ("gpt2", "llama3", "qwen2", "smollm2"):
+        tok, data, out = (work / f"{what}-{style}" for what in ("own", "data", "run"))
+        run_imece(build, "tokenizer", "train", work / "pages", "--separator", END, "--style", style, "--vocab-size", 2000, "--out", tok,
+                  "--special", "<|im_start|>", "--special", end, "--eos", end)
+        failures += open_in_transformers(build, f"{style}, trained", tok, texts, work, end, 2000)
+        run_imece(build, "data", "build", work / "pages", "--separator", END, "--tokenizer", tok, "--out", data)
+        run_imece(build, "train", "--model", work / "config.json", "--tokenizer", tok, "--data", f"{data}-train", "--out", out, "--steps", 1,
+                  "--seq-len", 32, "--threads", 1)
+        failures += open_in_transformers(build, f"{style}, from a checkpoint", out / "checkpoints/step-1", texts, work, end, 2000)
+    return failures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
@@ -85,6 +120,7 @@ def main():
         failures += train(args.build, pages, work, "gpt2", pre_tokenizers.ByteLevel(False), vocab_size=8000)
         failures += train(args.build, pages, work, "gpt2", pre_tokenizers.ByteLevel(False), vocab_size=3000, min_frequency=20, max_token_length=6)
         failures += train(args.build, pages, work, "llama3", llama3, vocab_size=8000)
+        failures += transformers(args.build, pages[:60] + [t for t in texts if len(t) < 3000][:300], work)
     print("all tokenizers agree" if not failures else f"{failures} checks failed")
     sys.exit(3 if failures else 0)
 

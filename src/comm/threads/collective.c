@@ -56,10 +56,13 @@ static im_status compare(im_threads_comm *t, const im_comm_call *call)
 
 /* ---- what a member does ------------------------------------------------------------------- */
 
+/* Of a result that no cache keeps until it is read, writing past the caches spares reading the old lines. */
+enum { IM_THREADS_PAST = 1 << 20 };
+
 /* dst[0..n) = the members' elements from `from` on, reduced; into one place, or into the same place of all. */
 static void fold(im_threads_comm *t, const im_comm_call *call, size_t from, size_t n, void *dst, bool into_all)
 {
-    size_t at = from * im_dtype_size(call->dtype);
+    size_t size = im_dtype_size(call->dtype), at = from * size;
     if (!n)
         return;
     for (int i = 0; i < t->head.size; i++) {
@@ -70,6 +73,8 @@ static void fold(im_threads_comm *t, const im_comm_call *call, size_t from, size
     }
     if (into_all)
         im_comm_fold_past(t->dst, t->head.size, t->src, t->head.size, n, call->dtype, call->reduce);
+    else if (n >= IM_THREADS_PAST / size)
+        im_comm_fold_past(&dst, 1, t->src, t->head.size, n, call->dtype, call->reduce);
     else
         im_comm_fold(dst, t->src, t->head.size, n, call->dtype, call->reduce);
 }
@@ -101,7 +106,11 @@ static void all_gather(im_threads_comm *t, const im_comm_call *call)
     for (int i = 0; i < t->head.size; i++) {
         size_t nbytes = call->counts[i] * im_dtype_size(call->dtype);
         const void *from = i == t->head.rank ? call->src : cell_of(t, i, call)->src;
-        if (nbytes && from != to)
+        if (from == to || !nbytes)
+            ;
+        else if (nbytes >= IM_THREADS_PAST)
+            im_comm_copy_past(to, from, nbytes);
+        else
             memcpy(to, from, nbytes);
         if (nbytes)
             to += nbytes;

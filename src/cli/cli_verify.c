@@ -9,6 +9,7 @@
 typedef struct table {
     im_cli *cli;
     bool json;
+    int width; /* of the names */
 } table;
 
 static FILE *where(const table *t)
@@ -28,12 +29,24 @@ static bool stop(void *arg)
     return im_cli_signal() != 0;
 }
 
+static int width_of_names(const im_train_verify_set *s)
+{
+    size_t width = 12;
+    for (size_t i = 0; i < s->n; i++) {
+        char name[IM_TRAIN_VERIFY_NAME];
+        im_train_verify_name(&s->layout[i], name, sizeof name);
+        width = strlen(name) > width ? strlen(name) : width;
+    }
+    return (int)width;
+}
+
 static void begin(void *arg, const im_train_verify_report *r)
 {
-    const table *t = arg;
+    table *t = arg;
     char a[32], b[32];
     FILE *to = where(t);
     im_cli_progress(t->cli, NULL);
+    t->width = width_of_names(r->set);
     fprintf(to, "%s, weights %s; %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens; tolerance %g\n", r->model,
             r->drawn ? "drawn" : "loaded", r->steps, r->global_batch, r->seq_len, r->tolerance);
     fprintf(to, "one rank: loss %.6f, gradient norm %.6g in the first step; memory %s predicted, %s measured; %.1f s\n", r->loss, r->grad_norm,
@@ -51,8 +64,8 @@ static void begin(void *arg, const im_train_verify_report *r)
             fprintf(to, " and %d more", x->count - 1);
         fprintf(to, ": %s\n", x->reason);
     }
-    fprintf(to, "\n%-30s %5s  %8s %8s %8s  %10s %10s %7s  %s\n", "layout", "ranks", "loss", "norm", "gradient", "predicted", "measured", "seconds",
-            "verdict");
+    fprintf(to, "\n%-*s %5s  %8s %8s %8s  %10s %10s %7s  %s\n", t->width, "layout", "ranks", "loss", "norm", "gradient", "predicted", "measured",
+            "seconds", "verdict");
     fflush(to);
 }
 
@@ -63,7 +76,7 @@ static void row(void *arg, const im_train_verify_report *r, const im_train_verif
     char a[32], b[32];
     FILE *to = where(t);
     im_cli_progress(t->cli, NULL);
-    fprintf(to, "%-30s %5d  %8.1e %8.1e %8.1e  %10s %10s %7.1f  %s", x->name, x->ranks, x->loss, x->norm, x->gradient,
+    fprintf(to, "%-*s %5d  %8.1e %8.1e %8.1e  %10s %10s %7.1f  %s", t->width, x->name, x->ranks, x->loss, x->norm, x->gradient,
             im_format_bytes(a, sizeof a, (double)x->predicted), im_format_bytes(b, sizeof b, (double)x->measured), x->seconds,
             im_train_verify_verdict_name(x->verdict));
     if (x->verdict == IM_TRAIN_VERIFY_FAILED)
@@ -99,8 +112,11 @@ static void row_json(im_str *s, const im_train_verify_row *x)
     im_str_append(s, "{");
     text_member(s, "layout", x->name);
     im_str_printf(s,
-                  ", \"ranks\": %d, \"tp\": %d, \"sp\": %s, \"dp\": %d, \"pp\": %d, \"zero\": %d, \"recompute\": \"%s\", \"micro_batch\": %" PRId64,
-                  x->ranks, l->tp, l->sp ? "true" : "false", l->dp, l->pp, l->zero, recompute[l->recompute], l->micro_batch);
+                  ", \"ranks\": %d, \"tp\": %d, \"sp\": %s, \"dp\": %d, \"pp\": %d, \"schedule\": %s%s%s, \"chunks\": %d, \"zero\": %d, "
+                  "\"recompute\": \"%s\", \"micro_batch\": %" PRId64,
+                  x->ranks, l->tp, l->sp ? "true" : "false", l->dp, l->pp, l->pp > 1 ? "\"" : "",
+                  l->pp > 1 ? im_schedule_of(l->schedule)->name : "null", l->pp > 1 ? "\"" : "", l->chunks, l->zero, recompute[l->recompute],
+                  l->micro_batch);
     number_member(s, "loss", x->loss);
     number_member(s, "grad_norm", x->norm);
     number_member(s, "gradient", x->gradient);
@@ -184,7 +200,7 @@ const im_cli_command im_cli_verify_command = {
              "\n"
              "  imece verify --model ./SmolLM2-135M --ranks 4\n"
              "  imece verify --model llama-bytes-tiny --data book-train --ranks 8 --layouts all\n"
-             "  imece verify --model gpt2 --layouts tp2+sp,dp2+zero3,tp2+dp2+full",
+             "  imece verify --model gpt2 --layouts tp2+sp,dp2+zero3,tp2+dp2+full,pp2+gpipe,pp4+interleaved3",
     .rows = im_train_verify_rows,
     .nrows = IM_TRAIN_VERIFY_ROWS,
     .run = run_verify,

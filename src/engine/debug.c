@@ -148,7 +148,7 @@ im_status im_engine_tell_edge(im_engine *e, const im_runnable *r, uint32_t first
     bool forward = s->verb == IM_FORWARD;
     uint32_t op;
     int o;
-    if (e->plan.precision != IM_F32 || (!forward && s->verb != IM_LOSS && s->verb != IM_BACKWARD) ||
+    if (e->plan.precision != IM_F32 || (!forward && s->verb != IM_LOSS && s->verb != IM_BACKWARD && s->verb != IM_BACKWARD_INPUT) ||
         !find_edge(p, first, end, forward ? s->target : s->target - 1, !forward, &op, &o))
         return IM_OK;
     const im_bound *x = &p->bound[op];

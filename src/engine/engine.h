@@ -43,7 +43,7 @@ typedef enum im_engine_fault {
     IM_ENGINE_STALE    /* a gather gives the weights of the first step */
 } im_engine_fault;
 
-/* What an instruction left behind: of FORWARD u the output of unit u; of LOSS and BACKWARD u the gradient of what unit u reads. */
+/* What an instruction left behind: of FORWARD u the output of unit u; of LOSS, BACKWARD and BACKWARD_INPUT u the gradient of what unit u reads. */
 typedef struct im_engine_edge {
     int verb; /* im_verb */
     int unit, mb;

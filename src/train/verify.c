@@ -16,8 +16,8 @@ const im_option im_train_verify_rows[IM_TRAIN_VERIFY_ROWS] = {
     {"data", IM_OPT_STRING, NULL, 0, 0, NULL, "Token file: the prefix of PREFIX.bin and PREFIX.idx (else ids are drawn).", "PREFIX", AT(data), 'd',
      false, NULL},
     {"ranks", IM_OPT_INT, "4", 1, 64, NULL, "Layouts of 1 to N ranks, which are threads.", "N", AT(ranks), 'n', false, NULL},
-    {"layouts", IM_OPT_STRING, "pairwise", 0, 0, NULL, "pairwise, all, or names: tp2,tp2+sp,dp2+zero3+full+mb1.", "WHICH", AT(layouts), 0, false,
-     NULL},
+    {"layouts", IM_OPT_STRING, "pairwise", 0, 0, NULL, "pairwise, all, or names: tp2,tp2+sp,dp2+zero3+full+mb1,pp2+zb-h1.", "WHICH", AT(layouts), 0,
+     false, NULL},
     {"steps", IM_OPT_INT, "3", 1, IM_TRAIN_VERIFY_MAX_STEPS, NULL, "Steps that each layout runs.", "N", AT(steps), 0, false, "How"},
     {"seq-len", IM_OPT_INT, "32", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, NULL},
     {"micro-batch", IM_OPT_INT, "0", 0, 1 << 20, NULL, "Sequences of a micro-batch (0: 1 and 2, as a factor of the layouts).", "N", AT(micro_batch),
@@ -404,7 +404,7 @@ static im_status run_layout(im_verify_state *v, const im_train_verify_layout *l,
 
 static im_status run_reference(im_verify_state *v)
 {
-    im_train_verify_layout one = {.tp = 1, .dp = 1, .pp = 1, .micro_batch = v->base.global_batch};
+    im_train_verify_layout one = {.tp = 1, .dp = 1, .pp = 1, .schedule = IM_SCHEDULE_1F1B, .chunks = 1, .micro_batch = v->base.global_batch};
     im_train_verify_reference *ref = &v->reference;
     int64_t units = (int64_t)v->model->nunit, samples = v->base.global_batch;
     void *norms;

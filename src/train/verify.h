@@ -12,15 +12,18 @@
 
 typedef struct im_train_verify_layout {
     int tp, dp, pp, zero;
+    im_schedule schedule; /* with pp */
+    int chunks;           /* of the interleaved schedule; else 1 */
     bool sp;
     im_recompute recompute;
     int64_t micro_batch;
 } im_train_verify_layout;
 
 enum { IM_TRAIN_VERIFY_NAME = 96, IM_TRAIN_VERIFY_REASON = 400 };
-/* "tp2+sp+dp2+zero3+full+mb1"; what is 1, 0 or none is left out, except the micro-batch. */
+/* "tp2+sp+dp2+zero1+pp2+interleaved2+full+mb1"; what is 1, 0 or none is left out, except the micro-batch. */
 void im_train_verify_name(const im_train_verify_layout *l, char *buf, size_t size);
-/* Parts in any order joined by +: tpN dpN ppN zeroN mbN sp selective full. micro_batch: where no mbN is given. */
+/* Parts in any order joined by +, each once: tpN dpN ppN zeroN mbN sp selective full, and with ppN a schedule (1f1b when none is named): gpipe 1f1b
+ * interleavedN (N chunks; 2 when it is left out) zb-h1. micro_batch: where no mbN is given. */
 im_status im_train_verify_parse(im_context *ctx, const char *text, int64_t micro_batch, im_train_verify_layout *out) IM_MUST_CHECK;
 
 typedef struct im_train_verify_refusal {
@@ -37,15 +40,16 @@ typedef struct im_train_verify_set {
 } im_train_verify_set;
 /* What 1 to `ranks` ranks allow of the model: `base` says everything else of the plan (its global and micro-batch sizes decide too).
  * `which`: "all", "pairwise" (every two values of two factors that occur together in some layout do so in one of the set), or names
- * separated by commas: those that cannot be are IM_ERR_ARG. micro[nmicro]: the micro-batch sizes to try. */
+ * separated by commas: those that cannot be are IM_ERR_ARG. micro[nmicro]: the micro-batch sizes to try. Pipelines come with every schedule,
+ * interleaved with 2 chunks; more chunks come by name. */
 im_status im_train_verify_layouts(im_context *ctx, const im_plan *base, int ranks, const char *which, const int64_t *micro, size_t nmicro,
                                   im_train_verify_set *out) IM_MUST_CHECK;
 void im_train_verify_set_free(im_train_verify_set *s);
-/* The plan of a layout: base with its mesh, ZeRO, recompute, micro-batch. */
+/* The plan of a layout: base with its mesh, ZeRO, schedule, recompute, micro-batch. */
 im_plan im_train_verify_plan(const im_plan *base, const im_train_verify_layout *l);
 
 /* The pairs of factors' values, for the cover and its test: layout l shows value(l, f) of factor f. */
-enum { IM_TRAIN_VERIFY_FACTORS = 7 };
+enum { IM_TRAIN_VERIFY_FACTORS = 8 };
 int64_t im_train_verify_factor(const im_train_verify_layout *l, int factor);
 
 /* ---- running ------------------------------------------------------------------------------ */

@@ -146,17 +146,19 @@ im_train_verify_place im_train_verify_first(const im_plan *p, const im_train_ver
                                             int nrank, double tolerance)
 {
     int64_t U = reference->trace.nunit;
+    bool splits = im_schedule_of(p->schedule)->splits;
     for (int64_t step = 0; step < reference->trace.steps; step++) {
         double limit[2];
         for (int b = 0; b < 2; b++)
             limit[b] = im_train_verify_limit(2 * tolerance, rounding_of(p, reference, step, b));
         for (int mb = 0; mb < im_plan_micro_batches(p, 0); mb++)
-            for (int64_t i = 0; i < 2 * U - 2; i++) { /* FORWARD 0 .. U-2, LOSS U-1, BACKWARD U-2 .. 1 */
+            for (int64_t i = 0; i < 2 * U - 2; i++) { /* FORWARD 0 .. U-2, LOSS U-1, BACKWARD or its first part U-2 .. 1 */
                 bool backward = i >= U - 1;
                 int64_t unit = backward ? 2 * U - 2 - i : i;
                 double d = edge_distance(p, &reference->trace, rank, nrank, step, backward, unit, mb);
+                im_verb back = unit == U - 1 ? IM_LOSS : splits && p->model->unit[unit].type == IM_UNIT_BLOCK ? IM_BACKWARD_INPUT : IM_BACKWARD;
                 if (!(d <= limit[backward]))
-                    return (im_train_verify_place){true, !backward ? IM_FORWARD : unit == U - 1 ? IM_LOSS : IM_BACKWARD, (int)unit, mb, step, d};
+                    return (im_train_verify_place){true, backward ? back : IM_FORWARD, (int)unit, mb, step, d};
             }
     }
     return (im_train_verify_place){0};

@@ -1,5 +1,5 @@
-/* verify: which layouts. The factors are tp, sp, dp, pp, ZeRO, recompute and the micro-batch; the pool is all their combinations that the
- * model and the plan allow; the pairwise set is chosen from it greedily, each time the layout that shows most pairs not seen yet.
+/* verify: which layouts. The factors are tp, sp, dp, pp, ZeRO, the pipeline's schedule, recompute and the micro-batch; the pool is all their
+ * combinations that the model and the plan allow; the pairwise set is chosen from it greedily, each time the layout that shows most pairs not seen yet.
  */
 #include "train/verify.h"
 
@@ -25,6 +25,11 @@ void im_train_verify_name(const im_train_verify_layout *l, char *buf, size_t siz
         if (i == 0 && l->sp)
             n += (size_t)snprintf(text + n, sizeof text - n, "sp+");
     }
+    const im_schedule_kind *k = im_schedule_of(l->schedule);
+    if (l->pp > 1 && k->chunks)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%d+", k->name, l->chunks);
+    else if (l->pp > 1)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s+", k->name);
     if (l->recompute != IM_RECOMPUTE_NONE)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s+", recompute_names[l->recompute]);
     snprintf(text + n, sizeof text - n, "mb%" PRId64, l->micro_batch);
@@ -46,39 +51,73 @@ static bool number_after(const char *word, const char *key, int64_t *out)
     return true;
 }
 
-static bool parse_part(const char *word, im_train_verify_layout *l)
+/* gpipe, 1f1b, interleaved, interleavedN, zb-h1 */
+static bool parse_schedule(const char *word, im_train_verify_layout *l)
 {
+    for (int i = 0; i < IM_SCHEDULE_COUNT; i++) {
+        const im_schedule_kind *k = im_schedule_of((im_schedule)i);
+        int64_t chunks = k->chunks ? 2 : 1;
+        if (strcmp(word, k->name) != 0 && !(k->chunks && number_after(word, k->name, &chunks) && chunks > 0))
+            continue;
+        l->schedule = (im_schedule)i;
+        l->chunks = (int)chunks;
+        return true;
+    }
+    return false;
+}
+
+typedef enum part_kind { PART_NONE, PART_TP, PART_DP, PART_PP, PART_ZERO, PART_MICRO_BATCH, PART_SP, PART_RECOMPUTE, PART_SCHEDULE } part_kind;
+
+static part_kind parse_part(const char *word, im_train_verify_layout *l)
+{
+    const struct {
+        const char *key;
+        int *value;
+        part_kind part;
+    } numbers[] = {{"tp", &l->tp, PART_TP}, {"dp", &l->dp, PART_DP}, {"pp", &l->pp, PART_PP}, {"zero", &l->zero, PART_ZERO}};
     int64_t v;
-    if (number_after(word, "tp", &v))
-        l->tp = (int)v;
-    else if (number_after(word, "dp", &v))
-        l->dp = (int)v;
-    else if (number_after(word, "pp", &v))
-        l->pp = (int)v;
-    else if (number_after(word, "zero", &v))
-        l->zero = (int)v;
-    else if (number_after(word, "mb", &v))
+    for (size_t i = 0; i < IM_COUNT_OF(numbers); i++)
+        if (number_after(word, numbers[i].key, &v)) {
+            *numbers[i].value = (int)v;
+            return numbers[i].part;
+        }
+    if (number_after(word, "mb", &v)) {
         l->micro_batch = v;
-    else if (strcmp(word, "sp") == 0)
+        return PART_MICRO_BATCH;
+    }
+    for (int i = IM_RECOMPUTE_SELECTIVE; i <= IM_RECOMPUTE_FULL; i++)
+        if (strcmp(word, recompute_names[i]) == 0) {
+            l->recompute = (im_recompute)i;
+            return PART_RECOMPUTE;
+        }
+    if (strcmp(word, "sp") == 0) {
         l->sp = true;
-    else if (strcmp(word, "selective") == 0)
-        l->recompute = IM_RECOMPUTE_SELECTIVE;
-    else if (strcmp(word, "full") == 0)
-        l->recompute = IM_RECOMPUTE_FULL;
-    else
-        return false;
-    return true;
+        return PART_SP;
+    }
+    return parse_schedule(word, l) ? PART_SCHEDULE : PART_NONE;
 }
 
 im_status im_train_verify_parse(im_context *ctx, const char *text, int64_t micro_batch, im_train_verify_layout *out)
 {
-    im_train_verify_layout l = {.tp = 1, .dp = 1, .pp = 1, .micro_batch = micro_batch};
+    im_train_verify_layout l = {.tp = 1, .dp = 1, .pp = 1, .schedule = IM_SCHEDULE_1F1B, .chunks = 1, .micro_batch = micro_batch};
     char copy[IM_TRAIN_VERIFY_NAME], *save = NULL;
+    unsigned seen = 0;
     if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy || !*text)
         return im_fail(ctx, IM_ERR_ARG, "layouts: \"%.80s\" is no layout; an example: tp2+sp+dp2+zero3", text);
-    for (char *word = strtok_r(copy, "+", &save); word; word = strtok_r(NULL, "+", &save))
-        if (!parse_part(word, &l))
-            return im_fail(ctx, IM_ERR_ARG, "layouts: \"%.40s\" in \"%.80s\" is none of tpN, sp, dpN, zeroN, ppN, selective, full, mbN", word, text);
+    for (char *word = strtok_r(copy, "+", &save); word; word = strtok_r(NULL, "+", &save)) {
+        part_kind part = parse_part(word, &l);
+        if (!part)
+            return im_fail(
+                ctx, IM_ERR_ARG,
+                "layouts: \"%.40s\" in \"%.80s\" is none of tpN, sp, dpN, zeroN, ppN, gpipe, 1f1b, interleavedN, zb-h1, selective, full, mbN", word,
+                text);
+        if (seen & 1u << part)
+            return im_fail(ctx, IM_ERR_ARG, "layouts: \"%.80s\" says twice what \"%.40s\" says; each part once", text, word);
+        seen |= 1u << part;
+    }
+    if (seen & 1u << PART_SCHEDULE && l.pp == 1)
+        return im_fail(ctx, IM_ERR_ARG, "layouts: \"%.80s\": %s is a schedule of pipeline stages; pp2 or more", text,
+                       im_schedule_of(l.schedule)->name);
     *out = l;
     return IM_OK;
 }
@@ -91,7 +130,8 @@ im_plan im_train_verify_plan(const im_plan *base, const im_train_verify_layout *
     p.zero = l->zero;
     p.recompute = l->recompute;
     p.micro_batch = l->micro_batch;
-    p.schedule = IM_SCHEDULE_1F1B;
+    p.schedule = l->pp > 1 ? l->schedule : IM_SCHEDULE_1F1B;
+    p.chunks = l->pp > 1 ? l->chunks : 1;
     return p;
 }
 
@@ -146,21 +186,35 @@ static bool refuse(im_pool *p, const im_train_verify_layout *l, const char *reas
     return true;
 }
 
-/* A mesh with every ZeRO stage, recompute policy and micro-batch; ZeRO is of data parallelism, sp of tensor parallelism. */
+/* With every recompute policy and micro-batch. */
+static bool add_sizes(im_context *scratch, const im_plan *base, im_train_verify_layout l, const int64_t *micro, size_t nmicro, im_pool *pool)
+{
+    for (int rc = 0; rc <= IM_RECOMPUTE_FULL; rc++)
+        for (size_t m = 0; m < nmicro; m++) {
+            l.recompute = (im_recompute)rc;
+            l.micro_batch = micro[m];
+            if (!(allowed(scratch, base, &l) ? push(pool, &l) : refuse(pool, &l, im_error_text(scratch))))
+                return false;
+        }
+    return true;
+}
+
+/* A mesh with every ZeRO stage, schedule, recompute policy and micro-batch; ZeRO is of data parallelism, sp of tensor parallelism, a schedule of the
+ * pipeline. */
 static bool add_mesh(im_context *scratch, const im_plan *base, im_train_verify_layout l, const int64_t *micro, size_t nmicro, im_pool *pool)
 {
     for (int sp = 0; sp <= (l.tp > 1); sp++)
         for (int zero = 0; zero <= (l.dp > 1 ? 3 : 0); zero++)
-            for (int rc = 0; rc <= 2; rc++)
-                for (size_t m = 0; m < nmicro; m++) {
-                    l.sp = sp;
-                    l.zero = zero;
-                    l.recompute = (im_recompute)rc;
-                    l.micro_batch = micro[m];
-                    bool ok = allowed(scratch, base, &l) ? push(pool, &l) : refuse(pool, &l, im_error_text(scratch));
-                    if (!ok)
-                        return false;
-                }
+            for (int s = 0; s < IM_SCHEDULE_COUNT; s++) {
+                if (l.pp == 1 && s != IM_SCHEDULE_1F1B)
+                    continue;
+                l.sp = sp;
+                l.zero = zero;
+                l.schedule = (im_schedule)s;
+                l.chunks = im_schedule_of(l.schedule)->chunks ? 2 : 1;
+                if (!add_sizes(scratch, base, l, micro, nmicro, pool))
+                    return false;
+            }
     return true;
 }
 
@@ -169,7 +223,8 @@ static bool fill_pool(im_context *scratch, const im_plan *base, int ranks, const
     for (int n = 1; n <= ranks; n++)
         for (int tp = n; tp >= 1; tp--)
             for (int dp = n / tp; n % tp == 0 && dp >= 1; dp--) {
-                im_train_verify_layout l = {.tp = tp, .dp = dp, .pp = n / tp / dp, .micro_batch = micro[0]};
+                im_train_verify_layout l = {
+                    .tp = tp, .dp = dp, .pp = n / tp / dp, .schedule = IM_SCHEDULE_1F1B, .chunks = 1, .micro_batch = micro[0]};
                 if ((n / tp) % dp)
                     continue;
                 im_error_clear(scratch);
@@ -185,7 +240,8 @@ static bool fill_pool(im_context *scratch, const im_plan *base, int ranks, const
 
 int64_t im_train_verify_factor(const im_train_verify_layout *l, int factor)
 {
-    const int64_t value[IM_TRAIN_VERIFY_FACTORS] = {l->tp, l->sp, l->dp, l->pp, l->zero, l->recompute, l->micro_batch};
+    int64_t schedule = l->pp > 1 ? 1 + (int64_t)l->schedule * (IM_MAX_CHUNKS + 1) + l->chunks : 0;
+    const int64_t value[IM_TRAIN_VERIFY_FACTORS] = {l->tp, l->sp, l->dp, l->pp, l->zero, l->recompute, l->micro_batch, schedule};
     return value[factor];
 }
 
@@ -293,7 +349,7 @@ static im_status named(im_context *ctx, const im_plan *base, int ranks, const ch
 {
     for (const char *at = list; *at;) {
         size_t n = strcspn(at, ",");
-        char name[IM_TRAIN_VERIFY_NAME];
+        char name[IM_TRAIN_VERIFY_NAME + 1]; /* one more than a name may have, so that one that is too long stays so */
         snprintf(name, sizeof name, "%.*s", (int)n, at);
         if (n)
             IM_TRY(add_named(ctx, base, ranks, name, micro_batch, pool));

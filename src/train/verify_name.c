@@ -108,11 +108,9 @@ void im_train_verify_blame(const im_train_verify_job *j, const im_train_verify_r
         int bucket = m->param[q].bucket, u = unit_of_bucket(m, bucket);
         bool summed = j->tensor[q].sum != 0;
         unit_text(m, u, unit, sizeof unit);
-        snprintf(buf, size, "%s %d (%s), %s",
-                 summed                   ? "REDUCE"
-                 : u + 1 == (int)m->nunit ? "LOSS"
-                                          : "BACKWARD",
-                 summed ? bucket : u, unit, m->param[q].name);
+        bool splits = im_schedule_of(j->plan->schedule)->splits && m->unit[u].type == IM_UNIT_BLOCK;
+        im_verb verb = summed ? IM_REDUCE : u + 1 == (int)m->nunit ? IM_LOSS : splits ? IM_BACKWARD_WEIGHT : IM_BACKWARD;
+        snprintf(buf, size, "%s %d (%s), %s", im_verb_name(verb), summed ? bucket : u, unit, m->param[q].name);
     } else if (j->loss_step >= 0 && (!at.found || j->loss_step < at.step) && (j->norm_step < 0 || j->loss_step <= j->norm_step)) {
         snprintf(buf, size, "COUNT (the loss), step %" PRId64, j->loss_step + 1);
     } else if (j->norm_step >= 0 && (!at.found || j->norm_step < at.step)) {

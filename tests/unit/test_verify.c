@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char llama[] =
-    "{\"model_type\":\"llama\",\"hidden_size\":36,\"intermediate_size\":50,\"num_hidden_layers\":3,\"num_attention_heads\":6,"
+    "{\"model_type\":\"llama\",\"hidden_size\":36,\"intermediate_size\":50,\"num_hidden_layers\":5,\"num_attention_heads\":6,"
     "\"num_key_value_heads\":3,\"head_dim\":10,\"vocab_size\":101,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
     "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true}";
 
@@ -74,6 +74,21 @@ static void names(void **state)
     im_train_verify_set_free(&all);
 }
 
+/* What `all` has of a mesh: three recompute policies and two micro-batches of each schedule that the plan accepts. */
+static size_t accepted(fixture *f, im_train_verify_layout l)
+{
+    size_t n = 0;
+    for (int s = 0; s < IM_SCHEDULE_COUNT; s++) {
+        l.schedule = (im_schedule)s;
+        l.chunks = s == IM_SCHEDULE_INTERLEAVED ? 2 : 1;
+        im_plan p = im_train_verify_plan(&f->base, &l);
+        if (l.pp > 1 || s == IM_SCHEDULE_1F1B)
+            n += im_plan_validate(f->ctx, &p) == IM_OK ? 6 : 0;
+        im_error_clear(f->ctx);
+    }
+    return n;
+}
+
 /* Every layout of `all` is one the plan accepts, has at most the ranks, and no combination that it accepts is missing. */
 static void all_of_them(void **state)
 {
@@ -90,11 +105,7 @@ static void all_of_them(void **state)
                     for (int sp = 0; sp < 2; sp++)
                         for (int zero = 0; zero < 4; zero++) {
                             im_train_verify_layout l = {.tp = tp, .dp = dp, .pp = pp, .sp = sp, .zero = zero, .micro_batch = 1};
-                            im_plan p = im_train_verify_plan(&f->base, &l);
-                            if ((sp && tp == 1) || (zero && dp == 1))
-                                continue;
-                            want += im_plan_validate(f->ctx, &p) == IM_OK ? 6 : 0; /* three recompute policies, two sizes */
-                            im_error_clear(f->ctx);
+                            want += (sp && tp == 1) || (zero && dp == 1) ? 0 : accepted(f, l);
                         }
         assert_int_equal(all.n, want);
         for (size_t i = 0; i < all.n; i++)
@@ -136,21 +147,39 @@ static void refusals(void **state)
 {
     fixture *f = *state;
     im_train_verify_set s = set_of(f, 4, "all");
-    bool tp = false, tied = false;
+    bool tp = false, tied = false, runs = false;
     for (size_t i = 0; i < s.nrefused; i++) {
         tp |= strstr(s.refused[i].reason, "tp 4 is neither") != NULL;
         tied |= strstr(s.refused[i].reason, "tied embeddings") != NULL;
+        runs |= strstr(s.refused[i].reason, "pp 3 x chunks 2 = 6 runs of blocks") != NULL;
         for (size_t j = 0; j < i; j++)
             assert_string_not_equal(s.refused[i].reason, s.refused[j].reason);
     }
     assert_true(tp);
     assert_true(tied);
+    assert_true(runs);
     im_train_verify_set_free(&s);
     static const struct {
         const char *list, *says;
-    } bad[] = {{"tp2,tq2", "none of"},    {"tp4", "tp 4"},         {"tp2+dp3", "6 ranks"}, {"sp", "sequence parallelism"},
-               {"dp2+zero2+pp2", "tied"}, {"dp2+zero5", "zero 5"}, {"tp", "none of"},      {"", "pairwise"},
-               {"tp0", "ranks"},          {"mb0", "micro-batch 0"}};
+    } bad[] = {{"tp2,tq2", "none of"},
+               {"tp4", "tp 4"},
+               {"tp2+dp3", "6 ranks"},
+               {"sp", "sequence parallelism"},
+               {"dp2+zero2+pp2", "tied"},
+               {"dp2+zero5", "zero 5"},
+               {"tp", "none of"},
+               {"", "pairwise"},
+               {"tp0", "ranks"},
+               {"mb0", "micro-batch 0"},
+               {"gpipe", "gpipe is a schedule of pipeline stages"},
+               {"tp2+zb-h1", "zb-h1 is a schedule"},
+               {"pp2+interleaved3", "at most 2 chunks"},
+               {"pp2+interleaved0", "none of"},
+               {"pp2+gpipe2", "none of"},
+               {"pp2+interleaved17", "chunks 17: 1 to 16"},
+               {"pp2+gpipe+zb-h1", "says twice"},
+               {"tp2+tp2", "says twice"},
+               {"pp2+interleaved99999999999", "none of"}};
     for (size_t i = 0; i < IM_COUNT_OF(bad); i++) {
         im_error_clear(f->ctx);
         assert_int_equal(im_train_verify_layouts(f->ctx, &f->base, 4, bad[i].list, micro, 2, &s), IM_ERR_ARG);
@@ -162,6 +191,18 @@ static void refusals(void **state)
     assert_int_equal(s.n, 2);
     assert_int_equal(s.layout[0].micro_batch, 2);
     assert_int_equal(s.layout[1].recompute, IM_RECOMPUTE_FULL);
+    im_train_verify_set_free(&s);
+    s = set_of(f, 4, "pp2,pp2+gpipe,pp4+interleaved1,pp2+interleaved,pp2+zb-h1");
+    static const struct {
+        im_schedule schedule;
+        int chunks;
+    } want[] = {{IM_SCHEDULE_1F1B, 1}, {IM_SCHEDULE_GPIPE, 1}, {IM_SCHEDULE_INTERLEAVED, 1}, {IM_SCHEDULE_INTERLEAVED, 2}, {IM_SCHEDULE_ZB_H1, 1}};
+    assert_int_equal(s.n, IM_COUNT_OF(want));
+    for (size_t i = 0; i < s.n; i++) {
+        im_plan p = im_train_verify_plan(&f->base, &s.layout[i]);
+        assert_int_equal(p.schedule, want[i].schedule);
+        assert_int_equal(p.chunks, want[i].chunks);
+    }
     im_train_verify_set_free(&s);
 }
 

@@ -48,7 +48,7 @@ void im_log(im_context *ctx, im_log_level level, const char *part, const char *f
 
 typedef struct im_arena im_arena;
 im_status im_arena_create(im_context *ctx, im_arena **out) IM_MUST_CHECK;
-void im_arena_destroy(im_arena *a); /* NULL is allowed */
+void im_arena_destroy(im_arena *a);       /* NULL is allowed */
 size_t im_arena_bytes(const im_arena *a); /* given out so far */
 /* Zeroed, 16-byte aligned. NULL only when the system has no memory. */
 void *im_arena_alloc(im_arena *a, size_t nbytes);
@@ -100,6 +100,8 @@ typedef struct im_map {
 } im_map;
 im_status im_map_open(im_context *ctx, const char *path, im_map *out) IM_MUST_CHECK; /* empty file: data NULL, len 0 */
 void im_map_close(im_map *m);
+/* The pages of these bytes leave the process's resident memory; they come again, from the file, when somebody reads them. */
+void im_map_release(const im_map *m, size_t offset, size_t nbytes);
 
 /* ---- clock, machine ---------------------------------------------------------- */
 

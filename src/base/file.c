@@ -255,6 +255,14 @@ close_file:
     return status;
 }
 
+void im_map_release(const im_map *m, size_t offset, size_t nbytes)
+{
+    if (!m->data || offset >= m->len)
+        return;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), first = offset / page * page, end = nbytes < m->len - offset ? offset + nbytes : m->len;
+    (void)madvise((void *)(uintptr_t)(m->data + first), end - first, MADV_DONTNEED); /* a hint: without it the memory is merely there longer */
+}
+
 void im_map_close(im_map *m)
 {
     if (m->data)

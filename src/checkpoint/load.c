@@ -1,7 +1,8 @@
 /* From files into the engine, by segments: whatever layout wrote them, whatever layout reads them.
  *
  * Weights are converted to their place by several threads. The optimizer's state goes through one staging piece that
- * several threads fill (the page faults of a mapped file are most of the time), then the engine takes it.
+ * several threads fill (the page faults of a mapped file are most of the time), then the engine takes it. Pages of a tensor that is done are
+ * given back: each rank maps the files, and what it holds of them beside the arenas would be memory that no plan has.
  */
 #include "checkpoint/internal.h"
 
@@ -48,11 +49,15 @@ typedef struct im_weight_source {
     im_context *ctx;
     const im_weights *w;
     const im_st_tensor **tensor; /* of each parameter */
+    const im_st_tensor *last;    /* read from; the threads of a run read from one */
 } im_weight_source;
 
 static im_status read_values(void *arg, uint32_t param, int64_t first, int64_t count, float *out)
 {
-    const im_weight_source *s = arg;
+    im_weight_source *s = arg;
+    const im_st_tensor *last = __atomic_exchange_n(&s->last, s->tensor[param], __ATOMIC_RELAXED);
+    if (last && last != s->tensor[param])
+        im_weights_release(s->w, last);
     return im_weights_read(s->ctx, s->w, s->tensor[param], first, count, IM_F32, out);
 }
 
@@ -103,6 +108,8 @@ static im_status load_state(im_context *ctx, im_engine *e, const im_weights *w, 
             const im_st_tensor *t = NULL;
             IM_TRY(find_state(ctx, w, path, &l->model->param[seg[i].param], suffix, &t));
             IM_TRY(load_segment(ctx, e, w, t, k, b, &seg[i], stage));
+            if (i + 1 == nseg || seg[i + 1].param != seg[i].param)
+                im_weights_release(w, t);
         }
     }
     return IM_OK;

@@ -28,6 +28,8 @@ const char *im_weights_path(const im_weights *w, const im_st_tensor *t); /* of t
 /* Elements [first, first+count) of a tensor as fp32 (from F32, F16, BF16, F64) or bit for bit when `as` is its own type. */
 im_status im_weights_read(im_context *ctx, const im_weights *w, const im_st_tensor *t, int64_t first, int64_t count, im_dtype as,
                           void *out) IM_MUST_CHECK;
+/* What was read of t is not needed in memory any more: a mapped file counts as the process's memory while its pages are there. */
+void im_weights_release(const im_weights *w, const im_st_tensor *t);
 /* Every parameter of m is there with its shape (missing and unexpected ones by name; lm_head of a tied model: equal or refused);
  * tensor_of[m->nparam] gets the tensor of each. Names with or without the "model."/"transformer." prefix are found. */
 im_status im_weights_match(im_context *ctx, const im_weights *w, const im_model *m, const im_st_tensor **tensor_of) IM_MUST_CHECK;

@@ -250,6 +250,11 @@ const char *im_weights_path(const im_weights *w, const im_st_tensor *t)
     return w->file[t->file].path;
 }
 
+void im_weights_release(const im_weights *w, const im_st_tensor *t)
+{
+    im_map_release(&w->file[t->file].map, t->offset, t->nbytes);
+}
+
 /* ---- values ------------------------------------------------------------------ */
 
 static void from_bf16(const unsigned char *in, size_t n, float *restrict out)

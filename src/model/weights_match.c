@@ -66,6 +66,8 @@ static im_status check_tied_head(im_context *ctx, const im_weights *w, const im_
         equal = status != IM_OK || memcmp(a, b, (size_t)n * sizeof *a) == 0;
     }
     free(memory);
+    im_weights_release(w, table);
+    im_weights_release(w, head);
     IM_TRY(status);
     if (equal)
         return IM_OK;

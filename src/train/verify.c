@@ -178,8 +178,10 @@ static im_status read_weights(im_verify_state *v)
     IM_TRY_GOTO(im_alloc(v->ctx, v->model->nparam, sizeof(im_st_tensor *), &tensor), weights);
     const im_st_tensor **of = tensor;
     IM_TRY_GOTO(im_weights_match(v->ctx, w, v->model, of), weights);
-    for (size_t i = 0; i < v->model->nparam; i++)
+    for (size_t i = 0; i < v->model->nparam; i++) {
         IM_TRY_GOTO(im_weights_read(v->ctx, w, of[i], 0, im_param_count(&v->model->param[i]), IM_F32, v->weight[i]), weights);
+        im_weights_release(w, of[i]);
+    }
 weights:
     free(tensor);
     im_weights_close(w);

@@ -297,6 +297,36 @@ static void test_map(void **state)
     assert_int_equal(im_remove_tree(*state, dir), IM_OK);
 }
 
+/* Pages that were read are resident until they are released, and come again. */
+static void test_map_release(void **state)
+{
+    enum { MIB = 1 << 20, ALL = 32 * MIB };
+    char dir[64], path[PATH_MAX];
+    make_dir(dir, sizeof dir);
+    put_file(dir, "long", "begin");
+    snprintf(path, sizeof path, "%s/long", dir);
+    assert_int_equal(truncate(path, ALL), 0);
+    im_map m = {0};
+    assert_int_equal(im_map_open(*state, path, &m), IM_OK);
+    unsigned sum = 0;
+    size_t before = im_process_rss();
+    for (size_t i = 1; i < ALL; i += 4096)
+        sum += m.data[i];
+    size_t read = im_process_rss();
+    assert_int_equal(sum, 'e');
+    assert_true(read > before + 24 * MIB);
+    im_map_release(&m, 5, ALL - 8 * MIB);
+    size_t released = im_process_rss();
+    assert_true(released < read - 16 * MIB);
+    assert_true(released > before + 4 * MIB);
+    assert_memory_equal(m.data, "begin", 6);
+    im_map_release(&m, ALL - MIB, SIZE_MAX); /* no more than there is */
+    im_map_release(&m, ALL, 1);
+    im_map_close(&m);
+    im_map_release(&m, 0, 1);
+    assert_int_equal(im_remove_tree(*state, dir), IM_OK);
+}
+
 /* ---- machine ------------------------------------------------------------------ */
 
 static void test_cgroup_v2(void **state)
@@ -425,6 +455,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_proc_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_map, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_map_release, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cgroup_v2, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cgroup_v1, setup, teardown),
         cmocka_unit_test(test_this_machine),

@@ -24,7 +24,10 @@ im_status im_checkpoint_session_open(im_context *ctx, const char *what, const ch
     im_status status;
     IM_TRY_GOTO(im_model_need_runnable(ctx, s.model), close_model);
     if (!im_checkpoint_has_weights(s.model->dir)) {
-        status = im_fail(ctx, IM_ERR_NOT_FOUND, "%s: no weights (model.safetensors, or model.safetensors.index.json with its shards)", dir);
+        status = im_fail(ctx, IM_ERR_NOT_FOUND,
+                         "%s: no weights (model.safetensors, or model.safetensors.index.json with its shards); a named shape or a config alone has "
+                         "none: train it first",
+                         dir);
         goto close_model;
     }
     IM_TRY_GOTO(im_checkpoint_check_weights(ctx, s.model->dir), close_model);

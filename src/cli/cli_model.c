@@ -1,4 +1,5 @@
 /* imece model: what a model is, before anything runs. */
+#include "checkpoint/checkpoint.h"
 #include "cli/cli.h"
 #include "model/safetensors.h"
 
@@ -220,7 +221,9 @@ static im_status show(im_cli *cli, show_options *o, const im_option_list *rest)
         return im_fail(cli->ctx, IM_ERR_ARG, "model show: one model: imece model show NAME, or imece model show DIR");
     im_model *m;
     weights_info w;
-    IM_TRY(im_model_open(cli->ctx, rest->item[0], cli->models_dir, &m));
+    char dir[4096];
+    IM_TRY(im_checkpoint_resolve(cli->ctx, rest->item[0], dir, sizeof dir));
+    IM_TRY(im_model_open(cli->ctx, dir, cli->models_dir, &m));
     if (!o->seq_len)
         o->seq_len = m->arch.P && m->arch.P < 4096 ? m->arch.P : 4096;
     im_status status = look_at_weights(cli->ctx, cli->arena, m, &w);
@@ -246,10 +249,11 @@ static int run_show(im_cli *cli, int argc, char **argv)
 
 static const im_cli_command show_command = {
     .name = "show",
-    .args = "NAME | DIR | FILE.json",
+    .args = "NAME | DIR | RUN | FILE.json",
     .help = "Tell a model's sizes, parameters and FLOPs; check the files of weights beside it.",
-    .about = "NAME is one of imece model list; DIR a Hugging Face directory: when weights are there, every tensor's name, shape and\n"
-             "type is checked against the config. FLOPs count forward and backward, attention unmasked (see docs/metrics.md).\n\n"
+    .about = "NAME is one of imece model list; DIR a Hugging Face directory, RUN a run's, of which the latest checkpoint is taken: when weights\n"
+             "are there, every tensor's name, shape and type is checked against the config. FLOPs count forward and backward, attention unmasked "
+             "(see docs/metrics.md).\n\n"
              "  imece model show gpt2\n"
              "  imece model show runs/first/checkpoints/step-100 --params",
     .rows = show_rows,

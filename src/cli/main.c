@@ -10,18 +10,9 @@
 
 /* Every command has its line here. */
 static const im_cli_command *const commands[] = {
-    &im_cli_train_command,
-    &im_cli_eval_command,
-    &im_cli_generate_command,
-    &im_cli_data_command,
-    &im_cli_tokenizer_command,
-    &im_cli_model_command,
-    &im_cli_checkpoint_command,
-    &im_cli_ranks_command,
-    &im_cli_verify_command,
-    &im_cli_bench_command,
-    &im_cli_plan_command,
-    NULL, /* ends the list */
+    &im_cli_train_command,     &im_cli_eval_command,  &im_cli_generate_command,   &im_cli_data_command,
+    &im_cli_tokenizer_command, &im_cli_model_command, &im_cli_checkpoint_command, &im_cli_ranks_command,
+    &im_cli_verify_command,    &im_cli_bench_command, &im_cli_plan_command,       NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };
 
@@ -153,6 +144,24 @@ static int run_command(im_cli *cli, const im_cli_command *c, const char *path, i
     return c->run(cli, argc, argv);
 }
 
+/* imece help COMMAND...: as imece COMMAND... --help */
+static int help(im_cli *cli, int argc, char **argv)
+{
+    im_str text = {0};
+    if (!argc) {
+        im_cli_help_top(cli, commands, NCOMMANDS, &text);
+        return print_text(cli, &text);
+    }
+    char **words = IM_ARENA_NEW(cli->arena, char *, (size_t)argc + 2);
+    const im_cli_command *c = words ? find_command(cli, commands, NCOMMANDS, argv[0], "imece") : NULL;
+    const char *path = c ? im_arena_printf(cli->arena, "imece %s", c->name) : NULL;
+    if (!path)
+        return im_cli_exit(cli, words ? im_error_code(cli->ctx) : im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for the text"));
+    memcpy(words, argv + 1, sizeof *words * ((size_t)argc - 1));
+    words[argc - 1] = "--help";
+    return run_command(cli, c, path, argc, words);
+}
+
 /* The words before the command: --help, --version, -v, -q. */
 static int run(im_cli *cli, int argc, char **argv)
 {
@@ -190,6 +199,8 @@ static int run(im_cli *cli, int argc, char **argv)
         im_cli_completion(commands, NCOMMANDS, &text);
         return print_text(cli, &text);
     }
+    if (strcmp(argv[at], "help") == 0)
+        return help(cli, argc - at - 1, argv + at + 1);
     const im_cli_command *c = find_command(cli, commands, NCOMMANDS, argv[at], "imece");
     const char *path = c ? im_arena_printf(cli->arena, "imece %s", c->name) : NULL;
     return path ? run_command(cli, c, path, argc - at - 1, argv + at + 1) : im_cli_exit(cli, im_error_code(cli->ctx));

@@ -60,6 +60,7 @@ const char *im_observe_count(char *buf, size_t size, double n);
 
 typedef struct im_observe_summary {
     int64_t steps, tokens;        /* of this run of the program */
+    int64_t left_out;             /* of the steps: not finite, so they changed nothing or were gone back on */
     double seconds, first_step_s; /* first_step_s: from the command to the start of the first step */
     double first_loss, last_loss;
     bool have_valid;

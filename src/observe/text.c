@@ -66,6 +66,8 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     im_str_printf(out, "; the first began after %s\n", im_observe_duration(a, sizeof a, s->first_step_s));
     if (s->steps > 0)
         im_str_printf(out, "loss        %.4f -> %.4f\n", s->first_loss, s->last_loss);
+    if (s->left_out)
+        im_str_printf(out, "left out    %" PRId64 " step%s, not finite\n", s->left_out, s->left_out == 1 ? "" : "s");
     if (s->have_valid) {
         im_str_printf(out, "validation  %.4f", s->first_valid);
         if (s->last_valid_step > s->first_valid_step)

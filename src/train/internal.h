@@ -58,6 +58,7 @@ typedef struct im_train_run {
     im_observe_trace *trace;
     int log_fd;          /* logs/rank-0.log; -1: none */
     bool metrics_failed; /* said once */
+    bool warned_flat;
 
     im_checkpoint_save *saving;
     int64_t saving_step, saved_step, eval_step; /* -1: none */

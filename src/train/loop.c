@@ -150,6 +150,18 @@ static void tell_step(im_train_run *r, const im_metrics *m, double lr, double se
     r->work_seconds += seconds;
 }
 
+/* What a number says that is finite and yet means that nothing is learned. */
+static void warn_flat(im_train_run *r, const im_metrics *m)
+{
+    if (r->warned_flat || !m->finite || m->tokens <= 0 || m->grad_norm != 0)
+        return;
+    r->warned_flat = true;
+    im_train_say(r, IM_TRAIN_TEXT_WARNING,
+                 "step %" PRId64 ": the gradient is exactly 0, so nothing is learned any more; a learning rate that is too large (--lr %g) drives a "
+                 "model there",
+                 r->meta.step + 1, r->o.lr);
+}
+
 static im_status evaluate(im_train_run *r)
 {
     im_observe_eval e = {.step = r->meta.step};
@@ -212,6 +224,7 @@ static im_status step(im_train_run *r, im_op_now *now)
         im_observe_trace_end(r->trace);
     measure_machine(r);
     tell_step(r, m, lr, seconds);
+    warn_flat(r, m);
     return IM_OK;
 }
 
@@ -312,6 +325,10 @@ im_status im_train_loop(im_train_run *r)
     IM_TRY(look(r));
     if (r->finished)
         tell_reached(r);
+    else if (r->total_steps && r->o.warmup > r->total_steps)
+        im_train_say(r, IM_TRAIN_TEXT_WARNING,
+                     "--warmup %" PRId64 " is longer than the run of %" PRId64 " steps: the learning rate rises to its end and does not reach %g",
+                     r->o.warmup, r->total_steps, r->o.lr);
     if (r->valid && !r->first_step && !r->finished)
         IM_TRY(evaluate_or_stop(r));
     while (!r->finished && !r->stop) {

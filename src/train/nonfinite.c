@@ -45,6 +45,7 @@ static im_status skip(im_train_run *r, const char *where)
 {
     if (++r->consecutive_bad > IM_MAX_CONSECUTIVE)
         return end_with(r, where, "; weights are as before the step; 20 steps in a row were left out");
+    r->summary.left_out++;
     im_train_say(r, IM_TRAIN_TEXT_WARNING, "step %" PRId64 " left out: not finite, first in %s", r->meta.step + 1, where);
     note(r, "skip", where);
     return IM_OK;
@@ -65,6 +66,7 @@ static im_status rollback(im_train_run *r, const char *where)
         from = dir;
     }
     r->rollbacks++;
+    r->summary.left_out++;
     IM_TRY(im_train_load_state(r, from));
     /* all ranges left out so far, those after this checkpoint too */
     for (int i = 0; i < bad.nskip; i++)

@@ -6,6 +6,9 @@ expect "no command: usage, exit 2" 2 '^usage: imece' -- "$IMECE"
 check "no command: nothing on stdout" test ! -s "$T/out"
 expect "--version" 0 '^imece [0-9]+\.[0-9]+\.[0-9]+$' 'jansson [0-9]' 'libyaml [0-9]' 'xxHash [0-9]' 'oneDNN' 'instruction sets' 'used on this machine: up to' 'devices: +cpu' 'communicators:' -- "$IMECE" --version
 expect "unknown command, near" 2 ' error 0 cli unknown command "trian"; did you mean imece train\?' -- "$IMECE" trian
+expect "help COMMAND" 0 '^usage: imece data build' '--valid-fraction' -- "$IMECE" help data build
+expect "help alone" 0 '^usage: imece' -- "$IMECE" help
+expect "help of nothing there" 2 'unknown command "trian"; did you mean imece train\?' -- "$IMECE" help trian
 expect "unknown command, far" 2 'unknown command "xyzzyxyzzy"; imece --help lists them' -- "$IMECE" xyzzyxyzzy
 expect "unknown option before the command" 2 'unknown option --hlep' -- "$IMECE" --hlep
 expect "log line: time level rank part message" 2 '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3} error 0 cli ' -- "$IMECE" trian

@@ -29,6 +29,10 @@ expect eval-damaged 1 'model.safetensors.*XXH3' -- "$IMECE" eval --model "$T/a" 
 expect list-nothing 1 'no such directory' -- "$IMECE" checkpoint list "$T/nothing"
 expect list-usage 2 'which run' -- "$IMECE" checkpoint list
 
+expect train-flat 0 'step [0-9]+: the gradient is exactly 0, so nothing is learned' -- "$IMECE" train "${tiny[@]}" --steps 6 --lr 1e6 --clip 0 --weight-decay 0 --schedule constant --out "$T/flat"
+expect train-left-out 0 '^left out +[0-9]+ steps?, not finite' -- "$IMECE" train "${tiny[@]}" --steps 6 --lr 1e6 --clip 0 --weight-decay 1000 --schedule constant --nonfinite skip --out "$T/nans"
+expect train-warmup-long 0 'warmup 4 is longer than the run of 3 steps' -- "$IMECE" train "${tiny[@]}" --steps 3 --warmup 4 --out "$T/warm"
+expect model-show-run 0 '^.*/warm/checkpoints/step-3/config.json$' -- "$IMECE" model show "$T/warm"
 expect train-json 0 '"steps": 3' '"checkpoint": "' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/j" --json
 check train-json-alone sh -c 'test $(wc -l < "$1") = 1 && grep -q "^{.*}\$" "$1"' - "$T/out"
 expect train-dry-run 0 'memory +weights' -- "$IMECE" train "${tiny[@]}" --steps 3 --out "$T/dry" --dry-run

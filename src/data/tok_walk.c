@@ -419,7 +419,7 @@ static size_t last_known(const im_tok_trie *trie, const im_tok_text *t, size_t f
     return end > from ? end : from;
 }
 
-/* A token was found that the bytes to come could make longer, or take away. */
+/* A token was found that the bytes to come could make longer, or take away: what is walked ends in front of it. */
 static bool undecided(const im_tok_trie *trie, const im_tok_text *t, size_t from, size_t start, size_t end)
 {
     return start > last_known(trie, t, from) || (im_tok_trie_reaches(trie) && end + IM_TOK_CHAR > t->n);
@@ -434,7 +434,7 @@ static im_status words(im_tok_walk *w, const im_tok_text *t, size_t from, size_t
 static im_status piece(im_tok_walk *w, const im_tok_text *t, size_t from, size_t to, bool open)
 {
     im_tok_text x;
-    size_t at = 0, done = 0, start, end, chain = w->nchain;
+    size_t at = 0, done = 0, start, end, waits = SIZE_MAX, chain = w->nchain;
     const im_tok_added *a;
     const im_tok_trie *trie = w->t->trie[1];
     bool head = w->head;
@@ -445,15 +445,18 @@ static im_status piece(im_tok_walk *w, const im_tok_text *t, size_t from, size_t
         return words(w, t, from, to, head, open);
     IM_TRY_GOTO(normalize(w, t, from, to, open, &x), unchain);
     while (w->sink.token && (a = im_tok_trie_find(trie, x.s, x.n, w->special_as_text, &at, done, &start, &end))) {
-        if (open && undecided(trie, &x, done, start, end))
+        if (open && undecided(trie, &x, done, start, end)) {
+            waits = start;
             break;
+        }
         if (done < start)
             IM_TRY_GOTO(words(w, &x, done, start, head, false), unchain);
         IM_TRY_GOTO(w->sink.token(w->sink.arg, a->id), unchain);
         done = end;
         head = w->first = false;
     }
-    IM_TRY_GOTO(words(w, &x, done, open && w->sink.token ? last_known(trie, &x, done) : x.n, head, open), unchain);
+    size_t stop = open && w->sink.token ? last_known(trie, &x, done) : x.n;
+    IM_TRY_GOTO(words(w, &x, done, waits < stop ? waits : stop, head, open), unchain);
 unchain:
     w->nchain = chain;
     return status;
@@ -461,14 +464,16 @@ unchain:
 
 static im_status pieces(im_tok_walk *w, const im_tok_text *t, bool open)
 {
-    size_t at = 0, done = 0, start, end;
+    size_t at = 0, done = 0, start, end, waits = SIZE_MAX;
     const im_tok_added *a;
     const im_tok_trie *trie = w->t->trie[0];
     w->head = w->inside;
     w->first = !w->begun;
     while (w->sink.token && (a = im_tok_trie_find(trie, t->s, t->n, w->special_as_text, &at, done, &start, &end))) {
-        if (open && undecided(trie, t, done, start, end))
+        if (open && undecided(trie, t, done, start, end)) {
+            waits = start;
             break;
+        }
         if (done < start)
             IM_TRY(piece(w, t, done, start, false));
         IM_TRY(w->sink.token(w->sink.arg, a->id));
@@ -478,6 +483,7 @@ static im_status pieces(im_tok_walk *w, const im_tok_text *t, bool open)
             cut(w, done, false);
     }
     size_t stop = open && w->sink.token ? last_known(trie, t, done) : t->n;
+    stop = waits < stop ? waits : stop;
     if (open && has_form(w->t))
         stop = settled(t->s, done, stop, t->n);
     return piece(w, t, done, stop, open);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make demo: trains a tokenizer and a small model on Turkish and English text, shows what it learned, and lets it write.
+# make demo: trains a tokenizer and a small model on Turkish and English text, shows what it learned, lets it write, and goes on with it on four ranks.
 #
 #   tools/demo.sh [MINUTES]     environment: IMECE (the program), DEMO (where everything goes), MINUTES (of training; 3),
 #                               PAGES and FORTUNES (directories with text of these kinds), STEPS (instead of minutes)
@@ -51,6 +51,29 @@ write_text() {
 # "name  value  bar": 5 columns of bar a bit
 row() { awk -v name="$1" -v x="$2" 'BEGIN { n = int(5 * x + 0.5); while (n-- > 0) bar = bar "#"; printf "  %-32s %5.2f  %s\n", name, x, bar }'; }
 
+# ---- the checkpoint goes on twice, for the same few steps: on one rank, and on four that are threads of one process --------
+
+# RUN OPTION...: a copy of the run goes on; what it says is in RUN.log
+go_on() {
+    copy=$1
+    shift
+    rm -rf "$copy"
+    cp -r "$demo/run" "$copy"
+    "$imece" -q train --resume "$copy" --minutes 0 --steps "$end" --micro-batch 2 --schedule constant --lr 1e-3 --eval-batches 1 "$@" >"$copy.log" 2>&1 ||
+        { cat "$copy.log" >&2; exit 1; }
+    sed -n 's/.*"step": \([0-9]*\),.*"loss": \([0-9.]*\),.*/\1 \2/p' "$copy/metrics.jsonl" | tail -n $more >"$copy.losses"
+}
+
+split() {
+    more=5 end=$((${checkpoint##*step-} + 5))
+    go_on "$demo/one"
+    go_on "$demo/four" --tp 2 --pp 2
+    printf '             one rank  tp 2 x pp 2  apart\n'
+    paste -d' ' "$demo/one.losses" "$demo/four.losses" |
+        awk '{ d = $2 - $4; printf "  step %-6d %8.5f     %8.5f  %.0e\n", $1, $2, $4, (d < 0 ? -d : d) / $2 }'
+    echo "  what each rank did in the last step, planned above measured: $demo/four/pipeline.svg"
+}
+
 say "1. Text"
 mkdir -p "$demo"
 LC_ALL=C.UTF-8
@@ -99,7 +122,10 @@ for prompt in "AÇIKLAMA
 done
 
 checkpoint=$(field "$demo/summary.json" checkpoint)
-say "6. Where it is, and what to try next"
+say "6. It goes on from $checkpoint, on one rank and on four"
+split
+
+say "7. Where it is, and what to try next"
 cat <<EOF
   text            $demo/text.txt
   tokenizer       $demo/tok (Transformers opens it)
@@ -107,6 +133,7 @@ cat <<EOF
   run             $demo/run (metrics.jsonl: a line a step)
   checkpoint      $checkpoint (Transformers opens it)
   curve           $demo/curve.svg
+  on four ranks   $demo/four (pipeline.svg: the picture of a step)
 
   $imece generate --model $demo/run --prompt "Linux, "
   $imece train --resume $demo/run --minutes $(awk -v m="$minutes" 'BEGIN { print 2 * m }')

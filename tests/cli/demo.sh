@@ -13,7 +13,7 @@ for i in $(seq 1 200); do printf 'The village %d works together on what one hous
 
 demo() { env PAGES=pages FORTUNES=fortunes DEMO=demo STEPS=16 IMECE="$IMECE" "$IMECE_SOURCE/tools/demo.sh" 0.5; }
 expect "the demo" 0 'demo/tok/tokenizer.json: [0-9]+ tokens' 'text-train: [0-9]+ tokens in' 'before training +[0-9]' 'bigram\) +[0-9]+\.[0-9]+  #' 'trigram\) +[0-9]' \
-    'this model, after 16 steps +[0-9]+\.[0-9]+  #' 'Bu komut' '  tokenizer +demo/tok' '--resume demo/run --minutes 1$' -- demo
+    'this model, after 16 steps +[0-9]+\.[0-9]+  #' 'Bu komut' 'step 21 +[0-9]\.[0-9]{5} +[0-9]\.[0-9]{5} ' 'measured: demo/four/pipeline.svg' '  tokenizer +demo/tok' '--resume demo/run --minutes 1$' -- demo
 check "the model's tokens and the counted bytes are of the same documents" python3 - <<'P'
 import json
 for part in ("train", "valid"):
@@ -40,6 +40,15 @@ y = float(svg.getElementsByTagName("polyline")[0].getAttribute("points").split()
 bits = b0 + (y - y0) * (b1 - b0) / (y1 - y0)
 assert abs(bits - first * a["tokens"] / a["text_bytes"]) < 0.02, (bits, first, a)
 P
+check "one rank and four have the same losses" python3 - <<'P'
+import json
+one, four = ([m for m in map(json.loads, open(f"demo/{name}/metrics.jsonl")) if "grad_norm" in m] for name in ("one", "four"))
+assert [m["step"] for m in one] == [m["step"] for m in four] == list(range(1, 22)), (one, four)
+fp32 = "precision: fp32" in open("demo/four/plan.yaml").read()
+for a, b in zip(one[16:], four[16:]):
+    assert abs(a["loss"] - b["loss"]) <= (1e-5 if fp32 else 2e-2) * a["loss"], (a, b)
+P
+check "four ranks made a picture" python3 -c 'import xml.dom.minidom as x; assert len(x.parse("demo/four/pipeline.svg").getElementsByTagName("rect")) > 50'
 check "what it says to try next works" sh -c "'$IMECE' generate --model demo/run --prompt 'Linux, ' --max-tokens 3 --threads 1"
 checkpoint=$(sed -n 's/.*"checkpoint": *"\([^"]*\)".*/\1/p' demo/summary.json)
 check "its checkpoint has the tokenizer" cmp demo/tok/tokenizer.json "$checkpoint/tokenizer.json"

@@ -8,6 +8,11 @@ The peer computes in fp32 on this machine's CPU. Checks (each prints one line; e
   steps     SmolLM2-135M, 20 AdamW steps: losses and gradient norms within 1e-5 relative of PyTorch
             (norms within 5e-5: PyTorch's own fp32 ones differ from its fp64 ones by 1e-5 after 8 steps, ours by 1e-6)
   export    the checkpoint after these steps, opened by Transformers as it is, gives our evaluation loss
+  layouts   SmolLM2-135M in layouts with tensor, sequence, data and pipeline parallelism and ZeRO: 5 steps of documents of different lengths,
+            losses within 1e-5 relative of one rank's and of PyTorch's; the process's peak, less what it had when the command began, within
+            10 % of what the plan said
+  resumes   saved in one layout, resumed in a second, then at one rank, then opened by Transformers: each step's loss, and Transformers' of
+            the next step's batch, within 1e-5 relative of the run that was never stopped
   gpt2      a random GPT-2 124M written by Transformers: 3 steps, and its export
   families  the models of tests/golden: 3 steps on ranks, in a layout of each; the checkpoint, opened by Transformers as it is, gives our loss
 """
@@ -29,12 +34,32 @@ FAMILIES = {"mistral-window": "--tp 2 --sequence-parallel", "mistral-tied": "--p
             "qwen3": "--tp 4", "qwen3-bias": "--tp 2 --recompute full", "olmo2": "--tp 4 --sequence-parallel", "olmo2-bias": "--pp 2 --tp 2",
             "phi3": "--tp 4", "phi3-long": "--tp 2 --dp 2 --zero 2", "neox": "--tp 3", "neox-sequential": "--tp 2", "bloom": "--tp 5",
             "bloom-untied": "--pp 2 --tp 2"}
+LAYOUTS = {"tp 2, sequence parallel": "--tp 2 --sequence-parallel", "tp 3": "--tp 3", "dp 2, zero 3": "--dp 2 --zero 3", "tp 2 x dp 2": "--tp 2 --dp 2",
+           "pp 2, 1F1B": "--pp 2", "pp 4, interleaved": "--pp 4 --pipeline interleaved", "tp 2 x pp 2": "--tp 2 --pp 2",
+           "pp 3 x dp 2, zero 1": "--pp 3 --dp 2 --zero 1"}
+RESUMES = [("--tp 2 --dp 2", "--tp 1 --dp 3 --zero 3", "--dp 1 --zero 0"), ("--tp 2 --pp 2", "--tp 1 --pp 1 --dp 2 --zero 3", "--dp 1 --zero 0")]
+DOC_STEPS, DOC_BATCH, DOC_LEN = 5, 5, 24  # of `layouts`; documents of 2 to DOC_LEN + 1 tokens
 PROMPTS = ["The village works together, and so do", "Türkiye'nin başkenti Ankara'dır. 1923 yılında",
            "def factorial(n):\n    if n == 0:\n        return 1\n    return", "Once upon a time, in a small house near the sea,",
            "<|im_start|>user\nWhat is 12 + 30?<|im_end|>\n<|im_start|>assistant\n"]
 LR, CLIP, DECAY, NEW = 1e-4, 1.0, 0.1, 12
 TOP, RANDOM = 8, 8
-CHECKS = ["logits", "greedy", "steps", "gpt2", "families"]
+MEMORY = 0.1
+CHECKS = ["logits", "greedy", "steps", "layouts", "resumes", "gpt2", "families"]
+
+
+def newest(run_dir):
+    root = run_dir / "checkpoints"
+    return root / (root / "latest").read_text().strip()
+
+
+def memory_of(closing):
+    """Of a run's closing summary: whether what the process grew by is near what the plan said, and both in words."""
+    said = json.loads(closing.splitlines()[-1])
+    grew, planned = said["mem_peak_bytes"] - said["mem_start_bytes"], said["mem_predicted_bytes"]
+    off = grew / planned - 1
+    return abs(off) <= MEMORY, (f"planned {planned / 1e6:.0f} MB, the process grew by {grew / 1e6:.0f} MB, {100 * off:+.1f} % "
+                                f"(allowed {100 * MEMORY:.0f} %)")
 
 
 class Peers:
@@ -52,6 +77,16 @@ class Peers:
         self.ids = np.array(self.tokenizer.encode(text).ids)
         self.data = work / "text"
         write_tokens(self.data, [self.ids])
+        self.documents = self.make_documents(2 * len(RESUMES[0]) + 1)
+        self.whole = None
+
+    def make_documents(self, steps):
+        """As many documents as these steps need, from 2 to DOC_LEN + 1 tokens: a mean of means would be another loss."""
+        lengths = np.random.default_rng(7).permuted(np.resize(np.arange(2, DOC_LEN + 2), steps * DOC_BATCH))
+        ends = np.cumsum(lengths)
+        documents = [self.ids[e - n:e] for n, e in zip(lengths, ends)]
+        write_tokens(self.work / "documents", documents)
+        return documents
 
     def report(self, name, good, text):
         self.failures += not good
@@ -93,15 +128,92 @@ class Peers:
                 log(f"greedy ids {got}, Transformers {right}")
         self.report("greedy", same == len(self.prompts), f"{same} of {len(self.prompts)} prompts continue alike for {NEW} ids")
 
+    def train(self, out, directory, data, steps, seq_len, batch, micro, *more):
+        """Runs the trainer; what it used of memory, as report() takes it."""
+        return memory_of(run_imece(
+            self.args.build, "train", "--model", directory, "--data", data, "--out", out, "--steps", steps, "--seq-len", seq_len,
+            "--micro-batch", micro, "--global-batch", batch, "--order", "sequential", "--precision", "fp32", "--lr", LR, "--schedule", "constant",
+            "--warmup", 0, "--weight-decay", DECAY, "--beta1", 0.9, "--beta2", 0.95, "--eps", 1e-8, "--clip", CLIP, "--dropout", 0, "--json", *more))
+
+    def train_documents(self, out, steps, layout):
+        shutil.rmtree(out, ignore_errors=True)
+        return self.train(out, self.smol, self.work / "documents", steps, DOC_LEN, DOC_BATCH, 1, "--pack", "none", "--attention", "causal",
+                          *layout.split())
+
+    def document_batch(self, step):
+        """The ids and targets of one step, padded at their ends; -100: not counted."""
+        ids, targets = torch.zeros(DOC_BATCH, DOC_LEN, dtype=torch.long), torch.full((DOC_BATCH, DOC_LEN), -100)
+        for i, d in enumerate(self.documents[step * DOC_BATCH:(step + 1) * DOC_BATCH]):
+            ids[i, :len(d) - 1], targets[i, :len(d) - 1] = torch.from_numpy(d[:-1].copy()), torch.from_numpy(d[1:].copy())
+        return ids, targets
+
+    def one_rank(self):
+        """The run that is never stopped: as many steps as `resumes` has, and the one whose batch Transformers gets."""
+        if self.whole is None:
+            out, steps = self.work / "run-whole", 2 * len(RESUMES[0]) + 1
+            log(f"one rank: {steps} steps of {DOC_BATCH} documents")
+            memory = self.train_documents(out, steps, f"--threads {self.args.threads}")
+            self.whole = read_metrics(out)
+            shutil.rmtree(out)
+            self.report("one rank, memory", *memory)
+        return self.whole
+
+    def layouts(self):
+        one = self.one_rank()
+        log("the same with PyTorch")
+        model = self.load(self.smol)
+        opt = torch.optim.AdamW(groups(model, DECAY), lr=LR, betas=(0.9, 0.95), eps=1e-8)
+        peer = [train_step(model, opt, *self.document_batch(s), CLIP) for s in range(DOC_STEPS)]
+        del model, opt
+        self.compare_losses("one rank", one[:DOC_STEPS], peer, peer)
+        for name, layout in LAYOUTS.items():
+            out = self.work / "run-layout"
+            log(name)
+            memory = self.train_documents(out, DOC_STEPS, layout)
+            self.compare_losses(name, read_metrics(out), [(m["loss"], m["grad_norm"]) for m in one], peer)
+            self.report(f"{name}, memory", *memory)
+            shutil.rmtree(out)
+
+    def compare_losses(self, name, ours, one, peer):
+        def worst(right, k, key):
+            return max(abs(m[key] - r[k]) / r[k] for m, r in zip(ours, right))
+        off, far = worst(one, 0, "loss"), worst(peer, 0, "loss")
+        norm, far_norm = worst(one, 1, "grad_norm"), worst(peer, 1, "grad_norm")
+        good = len(ours) == DOC_STEPS and max(off, far) <= 1e-5 and max(norm, far_norm) <= 5e-5
+        self.report(name, good, f"{len(ours)} steps, loss {ours[0]['loss']:.5f} -> {ours[-1]['loss']:.5f}; largest relative difference from one rank "
+                                f"{off:.1e}, from PyTorch {far:.1e} (allowed 1e-5), of norms {norm:.1e}, {far_norm:.1e} (allowed 5e-5)")
+
+    def resumes(self):
+        one = self.one_rank()
+        for stages in RESUMES:
+            out, steps = self.work / "run-resumed", 0
+            for layout in stages:
+                steps += 2
+                log(f"to step {steps}: {layout}")
+                if steps == 2:
+                    memory = self.train_documents(out, steps, layout)
+                else:
+                    memory = memory_of(run_imece(self.args.build, "train", "--resume", out, "--steps", steps, "--json", *layout.split()))
+                self.report(f"to step {steps}: {layout}, memory", *memory)
+            ours = [m["loss"] for m in read_metrics(out)]
+            with torch.no_grad():
+                ids, targets = self.document_batch(steps)
+                logits = self.load(newest(out))(input_ids=ids, use_cache=False).logits.double()
+                ours.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item())
+            shutil.rmtree(out)
+            off = [abs(a - m["loss"]) / m["loss"] for a, m in zip(ours, one)]
+            good = len(ours) == len(one) == steps + 1 and max(off) <= 1e-5
+            self.report(f"resumes {' | '.join(stages)}", good,
+                        f"{len(ours) - 1} steps and Transformers' loss of the next batch; largest relative difference from the run that was not "
+                        f"stopped {max(off[:-1]):.1e}, of Transformers {off[-1]:.1e} (allowed 1e-5)")
+
     def compare_steps(self, name, directory, steps, batch, micro, seq_len):
         out = self.work / f"run-{name}"
         shutil.rmtree(out, ignore_errors=True)
         log(f"{name}: {steps} steps of {batch} x {seq_len} tokens with imece")
-        run_imece(self.args.build, "train", "--model", directory, "--data", self.data, "--out", out, "--steps", steps,
-                  "--seq-len", seq_len, "--micro-batch", micro, "--global-batch", batch, "--order", "sequential",
-                  "--precision", "fp32", "--lr", LR, "--schedule", "constant", "--warmup", 0, "--weight-decay", DECAY,
-                  "--beta1", 0.9, "--beta2", 0.95, "--eps", 1e-8, "--clip", CLIP, "--dropout", 0, "--threads", self.args.threads)
+        memory = self.train(out, directory, self.data, steps, seq_len, batch, micro, "--threads", self.args.threads)
         ours = read_metrics(out)
+        self.report(f"{name}, memory", *memory)
         log(f"{name}: the same with PyTorch")
         model = self.load(directory)
         opt = torch.optim.AdamW(groups(model, DECAY), lr=LR, betas=(0.9, 0.95), eps=1e-8)
@@ -117,8 +229,7 @@ class Peers:
         return out
 
     def compare_export(self, name, run_dir, seq_len, ids=None):
-        root = run_dir / "checkpoints"
-        directory = root / (root / "latest").read_text().strip()
+        directory = newest(run_dir)
         model, total, count = self.load(directory), 0.0, 0
         ids, valid = (self.ids if ids is None else ids)[-(9 * seq_len + 1):], self.work / f"valid-{name.replace(' ', '-')}"
         write_tokens(valid, [ids], np.int32)

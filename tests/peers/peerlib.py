@@ -37,16 +37,16 @@ def groups(model, decay):
 
 
 def train_step(model, opt, ids, targets, clip, micro_batch=None):
-    """One AdamW step on the mean loss; tells (loss, norm before clipping). The norm is summed in fp64 and clips as
-    clip_grad_norm_ does: that one's fp32 sum is off by 5e-5 to 9e-5 (measured on SmolLM2-135M)."""
+    """One AdamW step on the mean loss of the targets that are not negative; tells (loss, norm before clipping). The norm is summed in
+    fp64 and clips as clip_grad_norm_ does: that one's fp32 sum is off by 5e-5 to 9e-5 (measured on SmolLM2-135M)."""
     import torch
     opt.zero_grad(set_to_none=True)
     micro_batch = micro_batch or len(ids)
-    total = 0.0
+    total, counted = 0.0, (targets >= 0).sum().item()
     for at in range(0, len(ids), micro_batch):
         logits = model(input_ids=ids[at:at + micro_batch], use_cache=False).logits
         part = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(),
-                                                 targets[at:at + micro_batch].reshape(-1), reduction="sum") / targets.numel()
+                                                 targets[at:at + micro_batch].reshape(-1), reduction="sum") / counted
         part.backward()
         total += part.item()
     norm = sum(p.grad.double().pow(2).sum().item() for p in model.parameters()) ** 0.5

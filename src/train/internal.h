@@ -64,7 +64,7 @@ typedef struct im_train_run {
     int64_t saving_step, saved_step, eval_step; /* -1: none */
     im_status save_status;                      /* of the last save that ended */
     char save_error[512];
-    double rate; /* this machine's matmul FLOPs a second; 0: not measured yet; < 0: cannot be */
+    double rate; /* matmul FLOPs a second of all ranks' machines; 0: not measured yet; < 0: cannot be */
     int consecutive_bad, rollbacks;
     bool diverged; /* ended by a non-finite step */
     im_observe_summary summary;

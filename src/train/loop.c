@@ -107,6 +107,12 @@ static void measure_machine(im_train_run *r)
         im_error_clear(r->ctx);
         r->rate = -1;
     }
+    r->rate = im_train_job_rate(r->rate, r->ranks, r->ranks_here);
+}
+
+double im_train_job_rate(double here, int ranks, int ranks_here)
+{
+    return here > 0 ? here * ranks / ranks_here : here;
 }
 
 static double flops_share(im_train_run *r, double tokens_per_s)

@@ -51,6 +51,15 @@ static im_status skip(im_train_run *r, const char *where)
     return IM_OK;
 }
 
+/* The checkpoint to go back to. Rank 0 looks, and goes for all: on a shared disk another rank may still see an older one. */
+static im_status newest(im_train_run *r, char dir[IM_TRAIN_PATH])
+{
+    dir[0] = '\0';
+    im_status own = r->rank ? IM_OK : im_checkpoint_latest(r->ctx, r->checkpoints, dir, IM_TRAIN_PATH);
+    IM_TRY(im_engine_agree(r->engine, r->ctx, own));
+    return im_engine_share(r->engine, dir, IM_TRAIN_PATH, 0);
+}
+
 /* Back to the last checkpoint (or the first weights); the samples of this step are left out when the run comes to them again. */
 static im_status rollback(im_train_run *r, const char *where)
 {
@@ -62,7 +71,7 @@ static im_status rollback(im_train_run *r, const char *where)
     char dir[IM_TRAIN_PATH];
     const char *from = NULL;
     if (r->saved_step >= 0) {
-        IM_TRY(im_checkpoint_latest(r->ctx, r->checkpoints, dir, sizeof dir));
+        IM_TRY(newest(r, dir));
         from = dir;
     }
     r->rollbacks++;

@@ -151,6 +151,10 @@ struct im_train_env {
     im_comm_mpi_world *mpi; /* this process is a rank of it; NULL: all ranks are threads of this process */
 };
 
+/* FLOPs a second of the machines that a job's ranks are on, by those of this one, where `ranks_here` of the ranks are: machines are taken to be alike.
+ * The tokens of a step are those of all ranks, so MFU must be over the machines of all. here <= 0 (not known) stays. */
+double im_train_job_rate(double here, int ranks, int ranks_here);
+
 /* Trains. Statuses beside the usual: IM_ERR_STOPPED (saved), IM_ERR_NONFINITE, IM_ERR_EXISTS (output directory). */
 im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_train_env *env) IM_MUST_CHECK;
 

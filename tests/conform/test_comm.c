@@ -159,11 +159,71 @@ static void test_large_counts(void **state)
     alarm(0);
 }
 
+/* ---- small parts of a sum of 16-bit values (A15, B12) ----------------------------------------------- */
+
+enum { ONE = 0x3f80, MILLI = 0x3a83 }; /* bf16 of 1 and of 0.001; 1 + 0.001 is 1 again in bf16 */
+
+static void test_small_parts(void **state)
+{
+    (void)state;
+    static const uint16_t one = ONE, milli = MILLI;
+    const void *parts[257] = {&one};
+    uint16_t got;
+    for (int i = 1; i < 257; i++)
+        parts[i] = &milli;
+    im_comm_fold(&got, parts, 257, 1, IM_BF16, IM_SUM); /* 1.25586; rounded once */
+    assert_true(decode(got, 8) == 1.2578125);
+}
+
+/* 64 ranks: 1 and 63 times 0.001, in bf16 and, widened before, in fp32. */
+static void small_parts(comm_rig *r)
+{
+    comm_bench b;
+    size_t counts[COMM_MOST_RANKS];
+    const uint16_t mine = r->rank ? MILLI : ONE;
+    double exact = 1 + (r->size - 1) * decode(MILLI, 8);
+    CHECK(r, comm_bench_make(r, &b, COMM_MOST_RANKS * sizeof(float)));
+    for (int i = 0; i < r->size; i++) {
+        ((uint16_t *)(void *)b.host)[i] = mine;
+        counts[i] = 1;
+    }
+    OK(r, im_queue_upload(b.q, b.in, b.host, b.nbytes));
+    OK(r, im_comm_all_reduce(r->world, b.q, b.in, b.out, (size_t)r->size, IM_BF16, IM_SUM, NULL));
+    OK(r, im_queue_download(b.q, b.back, b.out, b.nbytes));
+    OK(r, im_event_wait(r->device, im_queue_last(b.q)));
+    for (int i = 0; i < r->size; i++)
+        CHECK(r, fabs(decode(((uint16_t *)(void *)b.back)[i], 8) - exact) <= 0x1p-8);
+    OK(r, im_comm_reduce_scatter(r->world, b.q, b.in, comm_part(b.out, 0, sizeof mine), counts, IM_BF16, IM_SUM, NULL));
+    OK(r, im_queue_download(b.q, b.back, b.out, b.nbytes));
+    OK(r, im_event_wait(r->device, im_queue_last(b.q)));
+    CHECK(r, fabs(decode(*(uint16_t *)(void *)b.back, 8) - exact) <= 0x1p-8);
+    for (int i = 0; i < r->size; i++)
+        ((float *)(void *)b.host)[i] = (float)decode(mine, 8);
+    OK(r, im_queue_upload(b.q, b.in, b.host, b.nbytes));
+    OK(r, im_comm_all_reduce(r->world, b.q, b.in, b.out, (size_t)r->size, IM_F32, IM_SUM, NULL));
+    OK(r, im_queue_download(b.q, b.back, b.out, b.nbytes));
+    OK(r, im_event_wait(r->device, im_queue_last(b.q)));
+    for (int i = 0; i < r->size; i++)
+        CHECK(r, fabs(((float *)(void *)b.back)[i] - exact) <= 1e-5);
+    comm_bench_drop(&b);
+}
+
+static void test_small_parts_of_64(void **state)
+{
+    (void)state;
+    const comm_case what = {.name = "small parts", .run = small_parts, .least = 2};
+    alarm(120);
+    assert_true(comm_run_threads(&(comm_threads_kind){.name = "small parts", .cores = 1}, &what, COMM_MOST_RANKS));
+    alarm(0);
+}
+
 int main(void)
 {
     static struct CMUnitTest tests[64];
     size_t n = 0;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_halves);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_small_parts);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_small_parts_of_64);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_large_counts);
     for (size_t i = 0; i < comm_nop_cases + comm_nfault_cases; i++) {
         const comm_case *c = i < comm_nop_cases ? &comm_op_cases[i] : &comm_fault_cases[i - comm_nop_cases];

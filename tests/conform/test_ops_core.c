@@ -348,6 +348,28 @@ static void refused(const im_op_kind *k, const im_op_args *a, const char *words)
     im_error_clear(ctx);
 }
 
+/* 1 + 256 x bf16(0.001), a product at a time, as gradients of bf16 runs add up: bf16 sums would stay at 1. (A15, B12) */
+static void matmul_accumulates_small_parts(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        product p = {.M = 1, .N = 16, .K = 1, .ta = true, .accumulate = true, .type = IM_BF16, .out = IM_F32};
+        ops_case c = product_case(&p, 3);
+        for (int64_t i = 0; i < 16; i++) {
+            set(&c, 1, i, 0.001);
+            set(&c, 2, i, 1.0);
+        }
+        set(&c, 0, 0, 1.0);
+        for (int i = 0; i < 256; i++) {
+            assert_int_equal(ops_run(&c, k ? IM_KERNELS_FAST : IM_KERNELS_PLAIN, 1, IM_ISA_COUNT), IM_OK);
+            memcpy(c.init[2], c.got[2], c.nbytes[2]);
+        }
+        for (int64_t i = 0; i < 16; i++)
+            assert_true(fabs(ops_value(&c.args.v[2], c.got[2], i) - 1.25586) < 2e-5);
+        ops_free(&c);
+    }
+}
+
 static void bad_arguments(void **state)
 {
     (void)state;
@@ -660,6 +682,7 @@ int main(void)
         cmocka_unit_test(matmul_not_finite),
         cmocka_unit_test(matmul_odd_strides),
         cmocka_unit_test(matmul_values),
+        cmocka_unit_test(matmul_accumulates_small_parts),
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(describe_costs),
         cmocka_unit_test(colsum_shapes),

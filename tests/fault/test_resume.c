@@ -95,6 +95,101 @@ static void resume_with_other_rates(void **state)
     }
 }
 
+/* The rate that is told is the one that the update uses: at rate 0 no weight moves (B38). */
+static void the_rate_is_the_updates_too(void **state)
+{
+    (void)state;
+    stopper s;
+    im_train_options o = tiny("still", STEPS);
+    assert_int_equal(run_until(&o, 6, &s), IM_ERR_STOPPED);
+    im_error_clear(ctx);
+    o = options("--resume", at("still"), "--lr", "0", "--min-lr", "0", NULL);
+    run_whole(&o);
+    no_warnings();
+    assert_true(same_file("still/checkpoints/step-6/model.safetensors", "still/checkpoints/step-12/model.safetensors"));
+    assert_false(same_file("still/checkpoints/step-6/optimizer.safetensors", "still/checkpoints/step-12/optimizer.safetensors"));
+}
+
+/* Losses of two runs of the same steps within rule 1's tolerance. */
+static void assert_near_losses(const char *a, const char *b, int steps)
+{
+    double x[64], y[64];
+    assert_int_equal(metric(a, "loss", x, 64), steps);
+    assert_int_equal(metric(b, "loss", y, 64), steps);
+    for (int i = 0; i < steps; i++)
+        if (!(fabs(x[i] - y[i]) <= 1e-5 * x[i]))
+            fail_msg("step %d: %s has loss %.9g, %s %.9g", i + 1, a, x[i], b, y[i]);
+}
+
+/* Stopped in the third epoch and in a later one, and gone on with by other numbers of ranks: the same samples, so the same losses (A11, B41). */
+static void resumed_by_other_ranks(void **state)
+{
+    (void)state;
+    stopper s;
+    im_train_options o = tiny("moved", STEPS);
+    assert_int_equal(run_until(&o, 4, &s), IM_ERR_STOPPED);
+    im_error_clear(ctx);
+    o = options("--resume", at("moved"), "--dp", "2", "--zero", "1", NULL);
+    assert_int_equal(run_until(&o, 4, &s), IM_ERR_STOPPED);
+    im_error_clear(ctx);
+    o = options("--resume", at("moved"), "--dp", "3", "--zero", "3", NULL);
+    run_whole(&o);
+    assert_non_null(strstr(warned, "not bit-equal"));
+    *warned = '\0';
+    assert_near_losses("whole", "moved", STEPS);
+}
+
+/* 10 samples, micro-batch 2, 3 ranks, global batch 6, so that the epoch turns within a step: one rank's losses, and stopped after 6 samples the same
+ * bits (A31, B47). */
+static void ranks_share_out_the_samples(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ten1", "ten3", "ten3r"};
+    stopper s;
+    write_tokens("ten", 10 * 16 + 1, 5);
+    for (int i = 0; i < 3; i++) {
+        im_train_options o = options("--model", at("model.json"), "--data", at("ten"), "--out", at(names[i]), "--steps", "5", "--seq-len", "16",
+                                     "--micro-batch", "2", "--global-batch", "6", "--lr", "1e-2", "--threads", "1", "--dp", i ? "3" : "1", NULL);
+        if (i == 2) {
+            assert_int_equal(run_until(&o, 1, &s), IM_ERR_STOPPED);
+            im_error_clear(ctx);
+            o = resume(names[i]);
+        }
+        run_whole(&o);
+    }
+    no_warnings();
+    assert_near_losses("ten1", "ten3", 5);
+    assert_same_state("ten3", "ten3r", 5);
+}
+
+/* Dropout draws by what it drops, not by what was drawn before: stopped and resumed, on one rank and on several, the same bits; and it does drop (A11). */
+static void dropout_goes_on(void **state)
+{
+    (void)state;
+    double with[64], without[64];
+    for (int i = 0; i < 2; i++) {
+        const char *names[] = {im_arena_printf(arena, "drop%d", i), im_arena_printf(arena, "drop%dr", i)};
+        for (int k = 0; k < 2; k++) {
+            stopper s;
+            im_train_options o = tiny(names[k], 6);
+            o.dropout = 0.2;
+            o.dp = i + 1;
+            if (k) {
+                assert_int_equal(run_until(&o, 3, &s), IM_ERR_STOPPED);
+                im_error_clear(ctx);
+                o = resume(names[k]);
+            }
+            run_whole(&o);
+        }
+        assert_same_state(names[0], names[1], 6);
+    }
+    no_warnings();
+    assert_near_losses("drop0", "drop1", 6);
+    assert_int_equal(metric("drop0", "loss", with, 64), 6);
+    assert_int_equal(metric("whole", "loss", without, 64), STEPS);
+    assert_true(with[0] != without[0]);
+}
+
 static void changed_data_is_refused(void **state)
 {
     (void)state;
@@ -285,6 +380,58 @@ static void refuses_an_existing_directory(void **state)
     im_error_clear(ctx);
 }
 
+/* ---- what a step's line says (A35, A36) ------------------------------------------------------- */
+
+typedef struct lines_seen {
+    int n;
+    im_observe_step line[16];
+} lines_seen;
+
+static void keep_line(void *arg, const im_observe_step *line)
+{
+    lines_seen *seen = arg;
+    if (seen->n < 16)
+        seen->line[seen->n++] = *line;
+}
+
+/* Tokens are the global batch's, whatever the ranks; a second's are those over the step's time; MFU is their arithmetic over one rate, and no more
+ * than 1; the loss is the global batch's. */
+static void lines_count_all_ranks(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    static const struct {
+        int tp, dp, pp;
+    } layouts[] = {{1, 1, 1}, {1, 2, 1}, {3, 1, 1}, {1, 1, 2}, {1, 2, 2}};
+    lines_seen seen[IM_COUNT_OF(layouts)];
+    im_model *m;
+    ok(im_model_open(ctx, at("model.json"), NULL, &m));
+    double flops = im_model_flops_per_token(m, 16);
+    im_model_close(m);
+    for (size_t i = 0; i < IM_COUNT_OF(layouts); i++) {
+        im_train_options o = tiny(im_arena_printf(arena, "lines%zu", i), N);
+        im_train_env env = {.arg = &seen[i], .step = keep_line, .measure_rate = true};
+        o.tp = layouts[i].tp;
+        o.dp = layouts[i].dp;
+        o.pp = layouts[i].pp;
+        seen[i].n = 0;
+        ok(im_train_execute(ctx, &o, &env));
+        assert_int_equal(seen[i].n, N);
+        double rate = flops * seen[i].line[0].tokens_per_s / seen[i].line[0].mfu;
+        for (int k = 0; k < N; k++) {
+            const im_observe_step *x = &seen[i].line[k];
+            assert_int_equal(x->step, k + 1);
+            assert_int_equal(x->tokens, (k + 1) * 5 * 16);
+            assert_true(fabs(x->tokens_per_s * x->step_s / (5 * 16) - 1) < 1e-9);
+            assert_true(x->mfu > 0 && x->mfu <= 1);
+            assert_true(fabs(flops * x->tokens_per_s / x->mfu / rate - 1) < 1e-9);
+            assert_true(fabs(x->loss / seen[0].line[k].loss - 1) < 1e-5);
+            assert_true(fabs(x->grad_norm / seen[0].line[k].grad_norm - 1) < 1e-5);
+        }
+    }
+    no_warnings();
+}
+
 static void evaluation_counts_every_token(void **state)
 {
     (void)state;
@@ -321,6 +468,11 @@ int main(void)
         cmocka_unit_test(whole_run),
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(resume_with_other_rates),
+        cmocka_unit_test(the_rate_is_the_updates_too),
+        cmocka_unit_test(resumed_by_other_ranks),
+        cmocka_unit_test(ranks_share_out_the_samples),
+        cmocka_unit_test(dropout_goes_on),
+        cmocka_unit_test(lines_count_all_ranks),
         cmocka_unit_test(changed_data_is_refused),
         cmocka_unit_test(killed_at_random),
         cmocka_unit_test(nonfinite_stop),

@@ -326,11 +326,65 @@ static void run_with_a_broken_sync(void **state)
     assert_true(failed >= 6 && last_failed >= 2 && last_failed < failed);
 }
 
+/* A run of several ranks that saves after each step, killed at calls all over it: what is found is whole, and goes on to the bits of the run that was
+ * left alone, with nothing left over. */
+static void run_killed_at_calls(void **state)
+{
+    (void)state;
+    enum { STEPS = 3, POINTS = 9 };
+    for (size_t i = 1; i < IM_COUNT_OF(layouts); i++) {
+        const char *alone = im_arena_printf(arena, "alone-%s", layouts[i].name);
+        im_train_options o = laid_out(alone, &layouts[i], STEPS);
+        o.save_every = 1;
+        arm(KILL, INT32_MAX); /* counts */
+        run_whole(&o);
+        mode = OFF;
+        int points = 0, saved = 0, total = calls;
+        for (int k = 1 + (int)i; k < total; k += total / POINTS) {
+            const char *run = im_arena_printf(arena, "struck-%s-%d", layouts[i].name, k);
+            pid_t child = fork();
+            assert_true(child >= 0);
+            if (!child) {
+                o = laid_out(run, &layouts[i], STEPS);
+                o.save_every = 1;
+                stopper s;
+                arm(KILL, k);
+                _exit(run_until(&o, -1, &s) == IM_OK ? 0 : 1);
+            }
+            int status;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            if (WIFEXITED(status)) { /* fewer calls than that */
+                assert_int_equal(WEXITSTATUS(status), 0);
+                break;
+            }
+            assert_int_equal(WTERMSIG(status), SIGKILL);
+            points++;
+            if (im_path_exists(at(im_arena_printf(arena, "%s/plan.yaml", run)))) { /* before it is there nothing was begun */
+                char newest[4096];
+                im_status found = im_checkpoint_latest_verified(ctx, at(im_arena_printf(arena, "%s/checkpoints", run)), newest, sizeof newest);
+                saved += found == IM_OK;
+                im_error_clear(ctx);
+                *warned = '\0'; /* without a checkpoint yet it begins again, and says so */
+                o = resume(run);
+                run_whole(&o);
+                assert_null(strstr(warned, "not complete"));
+                *warned = '\0';
+                assert_same_state(alone, run, STEPS);
+                assert_false(has_leftovers(at(im_arena_printf(arena, "%s/checkpoints", run))));
+            }
+            if (im_path_exists(at(run)))
+                ok(im_remove_tree(ctx, at(run)));
+        }
+        print_message("%s: %d calls, killed at %d of them, a checkpoint was there after %d\n", layouts[i].name, total, points, saved);
+        assert_true(points >= POINTS - 1 && saved >= 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_at_each_call), cmocka_unit_test(full_at_each_write),     cmocka_unit_test(broken_at_each_sync),
-        cmocka_unit_test(run_on_a_small_disk), cmocka_unit_test(run_with_a_broken_sync),
+        cmocka_unit_test(run_killed_at_calls), cmocka_unit_test(killed_at_each_call), cmocka_unit_test(full_at_each_write),
+        cmocka_unit_test(broken_at_each_sync), cmocka_unit_test(run_on_a_small_disk), cmocka_unit_test(run_with_a_broken_sync),
     };
     return cmocka_run_group_tests_name("save_faults", tests, rig_setup, rig_teardown);
 }

@@ -69,7 +69,7 @@ static void name_of(const layout_case *c, char *buf, size_t n)
 }
 
 /* The first thing in which the two differ, into `why`; false: none. Rule 1. */
-static bool differs(const im_model *m, const layout_case *c, const rig_result *got, const rig_result *one, char *why, size_t size)
+static inline bool differs(const im_model *m, const layout_case *c, const rig_result *got, const rig_result *one, char *why, size_t size)
 {
     char name[128];
     name_of(c, name, sizeof name);
@@ -96,7 +96,7 @@ static bool differs(const im_model *m, const layout_case *c, const rig_result *g
 }
 
 /* The same of two runs of one layout: bit for bit. */
-static bool differs_in_bits(const im_model *m, const layout_case *c, const rig_result *a, const rig_result *b, char *why, size_t size)
+static inline bool differs_in_bits(const im_model *m, const layout_case *c, const rig_result *a, const rig_result *b, char *why, size_t size)
 {
     char name[128];
     name_of(c, name, sizeof name);

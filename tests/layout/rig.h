@@ -27,6 +27,13 @@ typedef struct rig_result {
     char error[512];        /* of the first rank that failed */
 } rig_result;
 
+/* States of parameters as some rank holds them; every other that holds an element must have the same bits. */
+enum { RIG_STATES = 5 };
+typedef struct rig_held {
+    float *value[RIG_STATES];
+    unsigned char *seen[RIG_STATES];
+} rig_held;
+
 typedef struct rig_job {
     const im_plan *plan;
     int steps;
@@ -36,7 +43,9 @@ typedef struct rig_job {
     rig_result *out;
     im_comm_threads_world *world;
     pthread_mutex_t lock;
-    struct rig_hooks *hooks; /* NULL: none */
+    struct rig_hooks *hooks;               /* NULL: none */
+    rig_held *held;                        /* [nparam]; NULL: ranks are not compared */
+    im_metrics seen[RIG_RANKS][RIG_STEPS]; /* of each rank */
 } rig_job;
 
 typedef struct rig_rank {
@@ -49,8 +58,9 @@ typedef struct rig_rank {
 typedef struct rig_hooks {
     void *arg;
     int first_step;
-    const im_source *source;                                                 /* of the batches; NULL: rig_load */
-    im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e);         /* sets the weights; NULL: rig_init */
+    bool agree;                                                      /* what several ranks hold, and what each was told, must be the same bits */
+    const im_source *source;                                         /* of the batches; NULL: rig_load */
+    im_status (*start)(rig_rank *me, im_context *ctx, im_engine *e); /* sets the weights; NULL: rig_init */
     im_status (*before)(rig_rank *me, im_context *ctx, im_engine *e, int i); /* step i, and after the last (i = steps) */
 } rig_hooks;
 
@@ -115,6 +125,91 @@ static im_status rig_collect(im_engine *e, const im_plan *p, im_state_kind kind,
     return IM_OK;
 }
 
+/* What this rank holds of a segment against what others hold of it; bucket: elements from `from` on. */
+static im_status rig_agree_on(rig_held *h, const im_param *q, im_context *ctx, im_state_kind k, const im_segment *s, const float *bucket, size_t from)
+{
+    for (size_t r = 0; r < s->n; r++) {
+        size_t at = s->global0 + r * s->global_stride;
+        const float *x = bucket + (s->local0 + r * s->local_stride - from);
+        for (size_t i = 0; i < s->run; i++, at++, x++) {
+            if (h->seen[k][at] && memcmp(&h->value[k][at], x, sizeof *x))
+                return im_fail(ctx, IM_ERR_CHECK, "state %d of %s, element %zu: %.9g, another rank holds %.9g", (int)k, q->name, at, (double)*x,
+                               (double)h->value[k][at]);
+            h->seen[k][at] = 1;
+            h->value[k][at] = *x;
+        }
+    }
+    return IM_OK;
+}
+
+static im_status rig_agree_in(rig_rank *me, im_context *ctx, im_engine *e, im_state_kind k, size_t b)
+{
+    static const int sharded_from[RIG_STATES] = {
+        [IM_STATE_WEIGHT] = 3, [IM_STATE_MASTER] = 1, [IM_STATE_M] = 1, [IM_STATE_V] = 1, [IM_STATE_GRAD] = 2};
+    const im_layout *l = im_engine_layout(e);
+    const im_bucket *x = &l->bucket[b];
+    bool shard = l->zero >= sharded_from[k];
+    size_t from = shard ? x->shard[l->place.dp] : 0, to = shard ? x->shard[l->place.dp + 1] : x->count;
+    const im_segment *s = shard ? x->owned : x->seg;
+    if (!x->held || from == to)
+        return IM_OK;
+    float *v = malloc((to - from) * sizeof *v);
+    im_status status = v ? im_engine_read(e, k, b, from, to - from, v) : IM_ERR_NOMEM;
+    for (size_t i = 0; i < (shard ? x->nowned : x->nseg) && status == IM_OK; i++)
+        status = rig_agree_on(&me->job->held[s[i].param], &l->model->param[s[i].param], ctx, k, &s[i], v, from);
+    free(v);
+    return status;
+}
+
+/* Every element that several ranks hold (replicated, tied, a shared kv head, copies over dp) has the same bits on all of them. */
+static im_status rig_agree(rig_rank *me, im_context *ctx, im_engine *e)
+{
+    im_status status = IM_OK;
+    if (!me->job->held || !me->job->steps)
+        return IM_OK;
+    pthread_mutex_lock(&me->job->lock);
+    for (int k = 0; k < RIG_STATES; k++)
+        for (size_t b = 0; b < im_engine_layout(e)->model->nbucket && im_engine_has_state(e, (im_state_kind)k) && status == IM_OK; b++)
+            status = rig_agree_in(me, ctx, e, (im_state_kind)k, b);
+    pthread_mutex_unlock(&me->job->lock);
+    return status;
+}
+
+static rig_held *rig_held_new(const im_model *m)
+{
+    rig_held *h = calloc(m->nparam, sizeof *h);
+    for (size_t i = 0; i < m->nparam; i++)
+        for (int k = 0; k < RIG_STATES; k++) {
+            h[i].value[k] = calloc((size_t)im_param_count(&m->param[i]), sizeof(float));
+            h[i].seen[k] = calloc((size_t)im_param_count(&m->param[i]), 1);
+        }
+    return h;
+}
+
+static void rig_held_free(const im_model *m, rig_held *h)
+{
+    for (size_t i = 0; i < m->nparam; i++)
+        for (int k = 0; k < RIG_STATES; k++) {
+            free(h[i].value[k]);
+            free(h[i].seen[k]);
+        }
+    free(h);
+}
+
+/* All ranks were told the same loss, norm and count. */
+static bool rig_same_metrics(const rig_job *j, int n, char *why, size_t size)
+{
+    for (int i = 0; i < j->steps; i++)
+        for (int r = 1; r < n; r++) {
+            const im_metrics *a = &j->seen[0][i], *b = &j->seen[r][i];
+            if (memcmp(&a->loss, &b->loss, sizeof a->loss) || memcmp(&a->grad_norm, &b->grad_norm, sizeof a->grad_norm) || a->tokens != b->tokens ||
+                a->updates != b->updates || a->finite != b->finite)
+                return snprintf(why, size, "step %d: rank %d has loss %.17g, norm %.17g of %g tokens, rank 0 %.17g, %.17g of %g", i, r, b->loss,
+                                b->grad_norm, b->tokens, a->loss, a->grad_norm, a->tokens) < 0;
+        }
+    return true;
+}
+
 static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *world)
 {
     rig_job *j = me->job;
@@ -140,6 +235,7 @@ static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *w
         IM_TRY_GOTO(im_engine_run(e, 0, &now, &src), engine);
         IM_TRY_GOTO(im_engine_metrics(e, &m), engine);
         pthread_mutex_lock(&j->lock);
+        j->seen[me->rank][i] = m;
         if (me->rank == 0) {
             j->out->loss[i] = m.loss;
             j->out->norm[i] = m.grad_norm;
@@ -162,6 +258,8 @@ static im_status rig_run(rig_rank *me, im_context *ctx, im_device *d, im_comm *w
         status = rig_collect(e, p, IM_STATE_WEIGHT, j->out->weight);
     if (status == IM_OK)
         status = rig_collect(e, p, IM_STATE_GRAD, j->out->grad);
+    if (status == IM_OK)
+        status = rig_agree(me, ctx, e);
 engine:
     if (status != IM_OK)
         im_comm_abort(world);
@@ -220,6 +318,7 @@ static im_status rig_train_with(const im_plan *p, int steps, bool deferred, im_k
     assert_true(n <= RIG_RANKS && steps <= RIG_STEPS);
     *out = (rig_result){.steps = steps, .weight = rig_tensors(p->model), .grad = rig_tensors(p->model)};
     pthread_mutex_init(&j.lock, NULL);
+    j.held = n > 1 && hooks && hooks->agree ? rig_held_new(p->model) : NULL;
     assert_int_equal(im_context_create(&ctx), IM_OK);
     im_comm_threads_config cfg = {.size = n, .deadline = 60};
     if (n > 1)
@@ -237,6 +336,10 @@ static im_status rig_train_with(const im_plan *p, int steps, bool deferred, im_k
     im_comm_threads_world_destroy(j.world);
     im_context_destroy(ctx);
     pthread_mutex_destroy(&j.lock);
+    if (j.held)
+        rig_held_free(p->model, j.held);
+    if (status == IM_OK && hooks && hooks->agree && !rig_same_metrics(&j, n, out->error, sizeof out->error))
+        status = IM_ERR_CHECK;
     return status;
 }
 

@@ -126,6 +126,9 @@ static void keeps_the_newest(void **state)
     assert_int_equal(entries(root, &e), 2);
     assert_true(e[0].latest && e[0].step == 4);
     free(e);
+    char newest[4096];
+    ok(im_checkpoint_latest_verified(ctx, root, newest, sizeof newest)); /* what was published last, not the largest number (A13) */
+    assert_string_equal(newest, at("kept/step-4"));
     let_go(&h);
     assert_false(im_path_exists(at("kept/step-4.tmp")));
     assert_false(im_path_exists(at("kept/step-4.old")));

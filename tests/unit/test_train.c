@@ -212,6 +212,17 @@ static void step_lines_are_json(void **state)
     im_str_free(&text);
 }
 
+/* The tokens of all machines over the rate of all, not of one (A35). */
+static void a_rate_is_of_all_machines(void **state)
+{
+    (void)state;
+    near(im_train_job_rate(1e11, 1, 1), 1e11);
+    near(im_train_job_rate(1e11, 8, 8), 1e11);
+    near(im_train_job_rate(1e11, 16, 8), 2e11);
+    near(im_train_job_rate(1e11, 9, 6), 1.5e11);
+    near(im_train_job_rate(-1, 16, 8), -1);
+}
+
 static void cut_text(const char *before, int64_t step, const char *after)
 {
     char *got;
@@ -316,6 +327,7 @@ int main(void)
         cmocka_unit_test(rules_over_fields),
         cmocka_unit_test(plan_yaml_reads_back),
         cmocka_unit_test(step_lines_are_json),
+        cmocka_unit_test(a_rate_is_of_all_machines),
         cmocka_unit_test(metrics_are_cut_back),
         cmocka_unit_test(texts),
         cmocka_unit_test(trace_is_json),

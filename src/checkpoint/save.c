@@ -390,6 +390,8 @@ im_status im_checkpoint_start(im_context *ctx, im_engine *e, const char *root, c
                               im_checkpoint_save **out)
 {
     void *memory;
+    if (im_device_config_of(im_engine_device(e))->kernels == IM_KERNELS_PACED) /* on all ranks alike */
+        return im_fail(ctx, IM_ERR_UNSUPPORTED, "%s: with paced kernels nothing is computed: there is nothing to save", root);
     im_status status = im_alloc(ctx, 1, sizeof(im_checkpoint_save), &memory);
     if (status != IM_OK) {
         im_engine_abort(e); /* the others are about to wait for this rank */

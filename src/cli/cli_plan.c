@@ -79,9 +79,9 @@ static im_status read_plan(im_cli *cli, const char *path, im_train_options *o)
 
 static void print_json(const im_drawing *d, const im_train_rates *r, im_str *out)
 {
-    static const char *const kind[IM_DRAW_KIND_COUNT] = {"forward", "backward", "weight", "update", "communication"};
+    static const char *const kind[IM_DRAW_KIND_COUNT] = {"forward", "backward", "weight", "head", "update", "communication"};
     im_str_printf(out, "{\"step_s\": %.9g, \"bubble\": %.6g, \"ranks\": %d, \"flops_per_s\": %.6g, \"bytes_per_s\": %.6g, \"spans\": [", d->end,
-                  im_drawing_bubble(d), d->ranks, r->flops, r->bytes);
+                  im_drawing_bubble(d), d->ranks, r->pace.flops, r->pace.bytes);
     for (size_t i = 0; i < d->n; i++) {
         const im_draw_span *s = &d->span[i];
         im_str_printf(out, "%s\n{\"rank\": %d, \"kind\": \"%s\", \"chunk\": %d, \"micro_batch\": %d, \"start_s\": %.9g, \"end_s\": %.9g}",
@@ -103,7 +103,7 @@ static im_status show(im_cli *cli, const draw_options *o, const im_plan *p, cons
         double formula = im_schedule_of(p->schedule)->bubble(p->mesh.pp, im_plan_micro_batches(p, 0), im_plan_chunks(p));
         if (formula >= 0)
             im_str_printf(&text, "%s of equal stages and free messages: bubble %.1f %%\n", im_schedule_of(p->schedule)->name, 100 * formula);
-        im_str_printf(&text, "priced with this machine: %.1f GFLOP/s and %.1f GB/s a rank of %d thread%s\n", r->flops / 1e9, r->bytes / 1e9,
+        im_str_printf(&text, "priced with this machine: %.1f GFLOP/s and %.1f GB/s a rank of %d thread%s\n", r->pace.flops / 1e9, r->pace.bytes / 1e9,
                       p->threads, p->threads > 1 ? "s" : "");
     }
     fputs(im_str_text(&text), stdout);
@@ -137,7 +137,7 @@ static im_status draw(im_cli *cli, const draw_options *o, const im_train_options
     int cores = im_machine_cores(), n = im_mesh_size(&p.mesh);
     p.threads = t->threads ? (int)t->threads : cores > n ? cores / n : 1;
     IM_TRY_GOTO(im_plan_validate(cli->ctx, &p), model);
-    IM_TRY_GOTO(im_cli_machine_rates(cli->ctx, p.precision, p.threads, &rates.flops, &rates.bytes), model);
+    IM_TRY_GOTO(im_cli_machine_rates(cli->ctx, p.precision, p.threads, &rates.pace.flops, &rates.pace.bytes), model);
     IM_TRY_GOTO(im_train_planned(cli->ctx, &p, &rates, &d), model);
     status = show(cli, o, &p, &d, &rates);
     im_drawing_free(&d);

@@ -59,12 +59,19 @@ typedef struct im_op_now {
 typedef struct im_device im_device;
 typedef struct im_queue im_queue;
 
-typedef enum im_kernels { IM_KERNELS_FAST, IM_KERNELS_PLAIN } im_kernels;
+/* PACED computes nothing: an op keeps its queue busy for as long as im_pace says of its cost, and leaves its results as they were. Ranks that sleep need
+ * no cores, so the waits of a layout are seen as they would be with a device each. Copies and communication are real. */
+typedef enum im_kernels { IM_KERNELS_FAST, IM_KERNELS_PLAIN, IM_KERNELS_PACED } im_kernels;
+
+typedef struct im_pace {
+    double flops, bytes; /* per second: arithmetic, or memory read and written, whichever takes longer */
+} im_pace;
 
 typedef struct im_device_config {
     bool deferred;
     int threads; /* OpenMP team of the compute queue; 0: im_machine_cores() */
     im_kernels kernels;
+    im_pace pace;      /* PACED: both above 0 */
     int slow_ns;       /* deferred: sleep before each item, to shake orders; 0 none */
     bool comm_threads; /* queues from IM_QUEUE_COMM0 up have threads of their own: for communicators of several ranks */
 } im_device_config;
@@ -86,7 +93,8 @@ im_queue *im_device_queue(im_device *d, unsigned id); /* made at first use; NULL
 typedef im_status (*im_work_fn)(void *arg, void *const *p, int np, const im_op_now *now);
 
 typedef struct im_work {
-    im_work_fn fn;
+    im_work_fn fn;  /* NULL: `seconds` pass, and nothing else happens */
+    double seconds; /* what a sleep took too long is left out of the queue's next one, unless it waited for others in between */
     void *arg;
     const im_buffer *buf; /* copied at push */
     int nbuf;

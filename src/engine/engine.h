@@ -114,7 +114,7 @@ typedef struct im_metrics {
     int64_t updates;  /* Adam's step count */
     bool bad_weights; /* TRAIN: UPDATE made a weight of this rank that is not finite; other ranks may not know */
 } im_metrics;
-/* Waits for the last run. */
+/* Waits for the last run. With paced kernels nothing was computed: all values are NaN, tokens 0, and finite is true. */
 im_status im_engine_metrics(im_engine *e, im_metrics *out) IM_MUST_CHECK;
 /* Adam's step count, for resume. */
 im_status im_engine_set_updates(im_engine *e, int64_t updates) IM_MUST_CHECK;

@@ -87,9 +87,12 @@ typedef struct im_observe_trace im_observe_trace;
 /* A ring of `capacity` spans: the oldest make room. */
 im_status im_observe_trace_create(im_context *ctx, size_t capacity, im_observe_trace **out) IM_MUST_CHECK;
 void im_observe_trace_destroy(im_observe_trace *t); /* NULL is allowed */
-/* Spans from now on belong to this step and program. Any thread. */
+/* Spans until the end belong to this step and program; others are not kept. Any thread. Each begin is a run, numbered from 1: a step may be run twice. */
 void im_observe_trace_begin(im_observe_trace *t, int64_t step, size_t program);
 void im_observe_trace_end(im_observe_trace *t); /* closes the step's own span */
+/* The first of the newest `runs` of which all spans are still there. */
+uint64_t im_observe_trace_first(im_observe_trace *t, uint64_t runs);
+void im_observe_trace_shift(im_observe_trace *t, double seconds); /* all spans: to the clock of another machine */
 /* arg is the trace: fits im_device_on_span. Any thread. */
 void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t tag, double t0, double t1);
 /* What else a span tells. */
@@ -98,14 +101,14 @@ typedef struct im_observe_span_info {
     uint64_t flow;           /* the message that it sends or receives, the same at both ends; 0: none */
     bool receives;
 } im_observe_span_info;
-typedef void (*im_observe_info_fn)(void *arg, size_t program, int64_t step, uint32_t tag, im_observe_span_info *out);
-/* Events of the newest `steps` steps in Chrome's trace format, each behind a comma; process `rank`, time as im_clock_now(). queue_name[queue] names the
- * rows (nqueue of them; NULL: none of that number). */
-void im_observe_trace_part(im_observe_trace *t, int rank, int64_t steps, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
+typedef void (*im_observe_info_fn)(void *arg, size_t program, uint64_t run, uint32_t tag, im_observe_span_info *out);
+/* Events of the runs from `first` on in Chrome's trace format, each behind a comma; process `rank`, time as im_clock_now(). queue_name[queue] names the
+ * rows (nqueue of them; NULL: none of that number). For one file `first` is the same on all ranks: a message has two ends. */
+void im_observe_trace_part(im_observe_trace *t, int rank, uint64_t first, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
                            void *arg, im_str *out);
 /* The parts of all ranks as one file, which Perfetto opens. */
 im_status im_observe_trace_join(im_context *ctx, const char *path, const char *const *part, size_t n) IM_MUST_CHECK;
-/* Spans of the newest whole step of a program, as they ended. */
+/* Spans of the newest run, if it was of this program, as they ended. */
 typedef void (*im_observe_each_fn)(void *arg, uint32_t tag, double t0, double t1);
 void im_observe_trace_each(im_observe_trace *t, size_t program, im_observe_each_fn fn, void *arg);
 

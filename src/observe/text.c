@@ -46,7 +46,9 @@ void im_observe_progress(const im_observe_step *s, int64_t total, double eta_s, 
     im_str_printf(out, "step %" PRId64, s->step);
     if (total)
         im_str_printf(out, "/%" PRId64, total);
-    if (s->finite)
+    if (s->finite && isnan(s->loss))
+        im_str_append(out, " | no loss");
+    else if (s->finite)
         im_str_printf(out, " | loss %.4f", s->loss);
     else
         im_str_append(out, " | loss not finite");
@@ -64,7 +66,7 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     im_str_printf(out, "done        %" PRId64 " steps, %s tokens in %s", s->steps, im_observe_count(a, sizeof a, (double)s->tokens),
                   im_observe_duration(b, sizeof b, s->seconds));
     im_str_printf(out, "; the first began after %s\n", im_observe_duration(a, sizeof a, s->first_step_s));
-    if (s->steps > 0)
+    if (s->steps > 0 && !isnan(s->first_loss))
         im_str_printf(out, "loss        %.4f -> %.4f\n", s->first_loss, s->last_loss);
     if (s->left_out)
         im_str_printf(out, "left out    %" PRId64 " step%s, not finite\n", s->left_out, s->left_out == 1 ? "" : "s");

@@ -3,6 +3,7 @@
 #include "observe/observe.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ typedef struct im_span {
     double t0, t1;
     const char *name;
     int64_t step;
+    uint64_t run;
     uint32_t tag;
     uint16_t queue, program;
 } im_span;
@@ -23,6 +25,8 @@ struct im_observe_trace {
     size_t capacity;
     uint64_t count; /* spans ever */
     int64_t step;
+    uint64_t run; /* begun so far */
+    bool open;    /* between begin and end */
     uint16_t program;
     double step_began;
 };
@@ -58,6 +62,8 @@ void im_observe_trace_begin(im_observe_trace *t, int64_t step, size_t program)
     pthread_mutex_lock(&t->lock);
     t->step = step;
     t->program = (uint16_t)program;
+    t->run++;
+    t->open = true;
     t->step_began = im_clock_now();
     pthread_mutex_unlock(&t->lock);
 }
@@ -65,43 +71,69 @@ void im_observe_trace_begin(im_observe_trace *t, int64_t step, size_t program)
 void im_observe_trace_end(im_observe_trace *t)
 {
     im_observe_trace_span(t, IM_STEP_ROW, "step", UINT32_MAX, t->step_began, im_clock_now());
+    pthread_mutex_lock(&t->lock);
+    t->open = false;
+    pthread_mutex_unlock(&t->lock);
 }
 
 void im_observe_trace_span(void *arg, unsigned queue, const char *name, uint32_t tag, double t0, double t1)
 {
     im_observe_trace *t = arg;
     pthread_mutex_lock(&t->lock);
-    t->ring[t->count++ % t->capacity] =
-        (im_span){.t0 = t0, .t1 = t1, .name = name, .step = t->step, .tag = tag, .queue = (uint16_t)queue, .program = t->program};
+    if (t->open)
+        t->ring[t->count++ % t->capacity] =
+            (im_span){.t0 = t0, .t1 = t1, .name = name, .step = t->step, .run = t->run, .tag = tag, .queue = (uint16_t)queue, .program = t->program};
     pthread_mutex_unlock(&t->lock);
+}
+
+/* The number of a row. Viewers take number 0, and the process's own, for its main thread, and put rows of one number together. */
+static unsigned thread_of(int rank, unsigned row)
+{
+    return 100000 + 100 * (unsigned)rank + row;
 }
 
 static void row_name(im_str *out, int rank, unsigned row, const char *name)
 {
-    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %u, \"args\": {\"name\": ", rank, row);
+    im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %u, \"args\": {\"name\": ", rank, thread_of(rank, row));
     im_str_json_string(out, name, strlen(name));
     im_str_append(out, "}}");
 }
 
-/* The arrow of a message: from the beginning of its SEND to the end of its RECV. */
+/* Whole nanoseconds, so that one span's end is not after the next one's beginning by how they are written. */
+static int64_t whole_ns(double seconds)
+{
+    return llround(seconds * 1e9);
+}
+
+/* Microseconds, as the format has them. */
+static void append_us(im_str *out, const char *key, int64_t ns)
+{
+    im_str_printf(out, ", \"%s\": %" PRId64 ".%03" PRId64, key, ns / 1000, ns % 1000);
+}
+
+/* The arrow of a message: from the beginning of its SEND to the end of its RECV, which lie within these spans. */
 static void append_flow(im_str *out, int rank, const im_span *s, const im_observe_span_info *info)
 {
-    if (info->flow)
-        im_str_printf(
-            out, ",\n{\"ph\": \"%s\", \"cat\": \"message\", \"name\": \"message\", \"id\": %" PRIu64 ", \"pid\": %d, \"tid\": %u, \"ts\": %.3f%s}",
-            info->receives ? "f" : "s", info->flow, rank, s->queue, (info->receives ? s->t1 : s->t0) * 1e6 + (info->receives ? -0.001 : 0.001),
-            info->receives ? ", \"bp\": \"e\"" : "");
+    int64_t t0 = whole_ns(s->t0), t1 = whole_ns(s->t1);
+    if (!info->flow)
+        return;
+    im_str_printf(out, ",\n{\"ph\": \"%s\", \"cat\": \"message\", \"name\": \"message\", \"id\": %" PRIu64 ", \"pid\": %d, \"tid\": %u",
+                  info->receives ? "f" : "s", info->flow, rank, thread_of(rank, s->queue));
+    append_us(out, "ts", !info->receives || t1 == t0 ? t0 : t1 - 1);
+    im_str_append(out, info->receives ? ", \"bp\": \"e\"}" : "}");
 }
 
 static void append_span(im_str *out, int rank, const im_span *s, im_observe_info_fn fn, void *arg)
 {
     im_observe_span_info info = {0};
     if (fn && s->tag != UINT32_MAX)
-        fn(arg, s->program, s->step, s->tag, &info);
+        fn(arg, s->program, s->run, s->tag, &info);
     im_str_append(out, ",\n{\"ph\": \"X\", \"name\": ");
     im_str_json_string(out, s->name, strlen(s->name));
-    im_str_printf(out, ", \"pid\": %d, \"tid\": %u, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"step\": %" PRId64, rank, s->queue, s->t0 * 1e6,
-                  (s->t1 - s->t0) * 1e6, s->step);
+    im_str_printf(out, ", \"pid\": %d, \"tid\": %u", rank, thread_of(rank, s->queue));
+    append_us(out, "ts", whole_ns(s->t0));
+    append_us(out, "dur", whole_ns(s->t1) - whole_ns(s->t0));
+    im_str_printf(out, ", \"args\": {\"step\": %" PRId64, s->step);
     if (info.instruction && *info.instruction) {
         im_str_append(out, ", \"instruction\": ");
         im_str_json_string(out, info.instruction, strlen(info.instruction));
@@ -115,7 +147,27 @@ static uint64_t oldest(const im_observe_trace *t)
     return t->count > t->capacity ? t->count - t->capacity : 0;
 }
 
-void im_observe_trace_part(im_observe_trace *t, int rank, int64_t steps, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
+uint64_t im_observe_trace_first(im_observe_trace *t, uint64_t runs)
+{
+    pthread_mutex_lock(&t->lock);
+    uint64_t first = t->run > runs ? t->run - runs + 1 : 1;
+    if (t->count > t->capacity && t->ring[oldest(t) % t->capacity].run >= first)
+        first = t->ring[oldest(t) % t->capacity].run + 1;
+    pthread_mutex_unlock(&t->lock);
+    return first;
+}
+
+void im_observe_trace_shift(im_observe_trace *t, double seconds)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint64_t i = oldest(t); i < t->count; i++) {
+        t->ring[i % t->capacity].t0 += seconds;
+        t->ring[i % t->capacity].t1 += seconds;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void im_observe_trace_part(im_observe_trace *t, int rank, uint64_t first, const char *const *queue_name, size_t nqueue, im_observe_info_fn info,
                            void *arg, im_str *out)
 {
     im_str_printf(out, ",\n{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d\"}}", rank, rank);
@@ -126,7 +178,7 @@ void im_observe_trace_part(im_observe_trace *t, int rank, int64_t steps, const c
     row_name(out, rank, IM_STEP_ROW, "steps");
     pthread_mutex_lock(&t->lock);
     for (uint64_t i = oldest(t); i < t->count; i++)
-        if (t->ring[i % t->capacity].step > t->step - steps)
+        if (t->ring[i % t->capacity].run >= first)
             append_span(out, rank, &t->ring[i % t->capacity], info, arg);
     pthread_mutex_unlock(&t->lock);
 }
@@ -155,7 +207,7 @@ void im_observe_trace_each(im_observe_trace *t, size_t program, im_observe_each_
     pthread_mutex_lock(&t->lock);
     for (uint64_t i = oldest(t); i < t->count; i++) {
         const im_span *s = &t->ring[i % t->capacity];
-        if (s->step == t->step && s->program == program && s->tag != UINT32_MAX)
+        if (s->run == t->run && s->program == program && s->tag != UINT32_MAX)
             fn(arg, s->tag, s->t0, s->t1);
     }
     pthread_mutex_unlock(&t->lock);

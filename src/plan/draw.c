@@ -17,7 +17,7 @@ static int kind_of(const im_bound *x, const im_step *s)
         return IM_DRAW_COMM;
     switch ((im_verb)s->verb) {
     case IM_FORWARD: return IM_DRAW_FORWARD;
-    case IM_LOSS:
+    case IM_LOSS: return IM_DRAW_HEAD;
     case IM_RECOMPUTE:
     case IM_BACKWARD:
     case IM_BACKWARD_INPUT: return IM_DRAW_BACKWARD;
@@ -33,6 +33,8 @@ static int chunk_of(const im_program *p, const im_step *s)
 {
     if (s->verb == IM_SEND || s->verb == IM_RECV)
         return s->chunk;
+    if (s->mb < 0) /* of a bucket, or of the step */
+        return 0;
     for (int c = 0; c < p->goal.chunks; c++)
         if (s->target >= p->goal.first_unit[c] && s->target < p->goal.end_unit[c])
             return c;
@@ -132,8 +134,11 @@ static const struct look {
     const char *ansi, *fill, *name;
     char mark;
 } look[IM_DRAW_KIND_COUNT] = {
-    [IM_DRAW_FORWARD] = {"\033[30;44m", "#7aa6da", "forward", 'F'},    [IM_DRAW_BACKWARD] = {"\033[30;42m", "#8cc68c", "backward", 'B'},
-    [IM_DRAW_WEIGHT] = {"\033[30;43m", "#e2c16b", "weight part", 'W'}, [IM_DRAW_UPDATE] = {"\033[30;45m", "#b79ad6", "update", 'U'},
+    [IM_DRAW_FORWARD] = {"\033[30;44m", "#7aa6da", "forward", 'F'},
+    [IM_DRAW_BACKWARD] = {"\033[30;42m", "#8cc68c", "backward", 'B'},
+    [IM_DRAW_WEIGHT] = {"\033[30;43m", "#e2c16b", "backward, weight part", 'W'},
+    [IM_DRAW_UPDATE] = {"\033[30;45m", "#b79ad6", "update", 'U'},
+    [IM_DRAW_HEAD] = {"\033[30;41m", "#5fb3b3", "head and loss", 'H'},
     [IM_DRAW_COMM] = {"\033[30;46m", "#d98880", "communication", '='},
 };
 
@@ -190,6 +195,8 @@ void im_drawing_text(const im_drawing *d, const char *title, int width, bool col
 
 /* ---- SVG ------------------------------------------------------------------------------- */
 
+static const char idle_fill[] = "#eeeeee";
+
 enum { IM_SVG_LEFT = 70, IM_SVG_WIDTH = 1100, IM_SVG_ROW = 30, IM_SVG_HEAD = 34, IM_SVG_FOOT = 34 };
 
 static void svg_text(im_str *out, double x, double y, const char *anchor, const char *text)
@@ -218,38 +225,59 @@ static void svg_span(const im_draw_span *s, double y, double scale, im_str *out)
         im_str_printf(out, ", micro-batch %d, chunk %d", s->mb, s->chunk);
     im_str_printf(out, ", %s</title></rect>\n", label);
     snprintf(label, sizeof label, "%d", s->mb);
-    if (!comm && s->mb >= 0 && w > 5 + 6 * (double)strlen(label))
-        svg_text(out, x + w / 2, y + 15, "middle", label);
+    bool fits = w > 5 + 6 * (double)strlen(label), small = !fits && w > 1 + 4.5 * (double)strlen(label);
+    if (comm || s->mb < 0 || !(fits || small))
+        return;
+    im_str_append(out, small ? "<g font-size=\"8\">" : "");
+    svg_text(out, x + w / 2, y + (small ? 14 : 15), "middle", label);
+    im_str_append(out, small ? "</g>\n" : "");
 }
 
 static void svg_axis(double y, double end, double scale, im_str *out)
 {
     double step = pow(10, floor(log10(end / 4)));
     step = end / step > 20 ? step * 5 : end / step > 8 ? step * 2 : step;
+    double unit = end >= 1 ? 1 : end >= 1e-3 ? 1e-3 : 1e-6;
     for (double t = 0; t <= end * 1.0001; t += step) {
         char label[32];
-        format_time(label, sizeof label, t);
+        snprintf(label, sizeof label, "%.4g %s", t / unit, end >= 1 ? "s" : end >= 1e-3 ? "ms" : "us");
         im_str_printf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n", IM_SVG_LEFT + t * scale, y,
                       IM_SVG_LEFT + t * scale, y + 4);
         svg_text(out, IM_SVG_LEFT + t * scale, y + 16, "middle", t > 0 ? label : "0");
     }
 }
 
-static double svg_legend(double y, im_str *out)
+/* What occurs in the pictures, and how a picture is read. */
+static void svg_legend(const im_drawing *const *d, size_t n, double y, im_str *out)
 {
     double x = IM_SVG_LEFT;
-    for (int k = 0; k < IM_DRAW_KIND_COUNT; k++) {
-        im_str_printf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y, look[k].fill);
-        svg_text(out, x + 17, y + 10, "start", look[k].name);
-        x += 40 + 7 * (double)strlen(look[k].name);
+    bool occurs[IM_DRAW_KIND_COUNT] = {false}, chunks = false;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < d[i]->n; k++) {
+            occurs[d[i]->span[k].kind] = true;
+            chunks |= d[i]->span[k].chunk > 0;
+        }
+    for (int k = 0; k <= IM_DRAW_KIND_COUNT; k++) {
+        const char *name = k < IM_DRAW_KIND_COUNT ? look[k].name : "idle";
+        if (k < IM_DRAW_KIND_COUNT && !occurs[k])
+            continue;
+        im_str_printf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y,
+                      k < IM_DRAW_KIND_COUNT ? look[k].fill : idle_fill);
+        svg_text(out, x + 17, y + 10, "start", name);
+        x += 34 + 6.2 * (double)strlen(name);
     }
-    svg_text(out, x, y + 10, "start", "numbers: micro-batches; paler: odd chunks; white: idle");
-    return y + 20;
+    im_str note = {0};
+    im_str_printf(&note, "Numbers: micro-batches.%s Bubble: share of the time to the last backward in which ranks compute nothing.",
+                  chunks ? " Paler: every second run of blocks of a rank." : "");
+    svg_text(out, IM_SVG_LEFT, y + 28, "start", im_str_text(&note));
+    im_str_free(&note);
+    if (occurs[IM_DRAW_COMM])
+        svg_text(out, IM_SVG_LEFT, y + 44, "start", "Communication, measured: from when a rank begins to wait for the others.");
 }
 
 void im_drawing_svg(const im_drawing *const *d, const char *const *title, size_t n, im_str *out)
 {
-    double end = 0, y = 10, height = 40;
+    double end = 0, y = 10, height = 68;
     for (size_t i = 0; i < n; i++) {
         end = fmax(end, d[i]->end);
         height += IM_SVG_HEAD + IM_SVG_ROW * d[i]->ranks + IM_SVG_FOOT;
@@ -270,8 +298,8 @@ void im_drawing_svg(const im_drawing *const *d, const char *const *title, size_t
         for (int r = 0; r < d[i]->ranks; r++) {
             snprintf(text, sizeof text, "rank %d", r);
             svg_text(out, IM_SVG_LEFT - 8, y + IM_SVG_ROW * r + 15, "end", text);
-            im_str_printf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"19\" fill=\"#f4f4f4\"/>\n", IM_SVG_LEFT, y + IM_SVG_ROW * r + 1,
-                          end * scale);
+            im_str_printf(out, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"19\" fill=\"%s\"/>\n", IM_SVG_LEFT, y + IM_SVG_ROW * r + 1,
+                          end * scale, idle_fill);
         }
         for (size_t k = 0; k < d[i]->n; k++)
             svg_span(&d[i]->span[k], y + IM_SVG_ROW * d[i]->span[k].rank, scale, out);
@@ -280,6 +308,6 @@ void im_drawing_svg(const im_drawing *const *d, const char *const *title, size_t
             svg_axis(y, end, scale, out);
         y += IM_SVG_FOOT;
     }
-    svg_legend(y, out);
+    svg_legend(d, n, y, out);
     im_str_append(out, "</svg>\n");
 }

@@ -8,6 +8,7 @@ typedef enum im_draw_kind {
     IM_DRAW_FORWARD,
     IM_DRAW_BACKWARD, /* whole, or the part for the input */
     IM_DRAW_WEIGHT,   /* the part for the weights */
+    IM_DRAW_HEAD,     /* the head and the loss, forward and backward at once */
     IM_DRAW_UPDATE,   /* count, clip, optimizer */
     IM_DRAW_COMM,     /* messages, gathers, reductions, collectives of tensor parallelism */
     IM_DRAW_KIND_COUNT

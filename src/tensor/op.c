@@ -4,6 +4,7 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/kind.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +268,11 @@ im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args 
     return IM_OK;
 }
 
+double im_op_seconds(const im_op_cost *cost, const im_pace *pace)
+{
+    return fmax(cost->flops / pace->flops, (double)(cost->read + cost->written) / pace->bytes);
+}
+
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 
 struct im_op_state {
@@ -278,6 +284,7 @@ struct im_op_state {
     im_isa isa;
     size_t workspace;
     void *prepared;
+    double seconds; /* paced: what it takes; else 0 */
 };
 
 im_status im_op_prepare_direct(im_context *ctx, const im_op_kind *k, const im_op_args *a, const im_op_direct *how, im_op_state **out)
@@ -305,9 +312,23 @@ free_state:
     return status;
 }
 
+/* An op that takes its time and does nothing: no kernel. */
+static im_status prepare_paced(im_context *ctx, const im_op_kind *k, const im_op_args *a, const im_pace *pace, im_op_state **out)
+{
+    im_op_cost cost;
+    void *s;
+    IM_TRY(im_op_describe(ctx, k, a, &cost));
+    IM_TRY(im_alloc(ctx, 1, sizeof(im_op_state), &s));
+    *(im_op_state *)s = (im_op_state){.ctx = ctx, .kind = k, .args = *a, .seconds = im_op_seconds(&cost, pace)};
+    *out = s;
+    return IM_OK;
+}
+
 im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, im_op_state **out)
 {
     const im_device_config *cfg = im_device_config_of(d);
+    if (cfg->kernels == IM_KERNELS_PACED)
+        return prepare_paced(im_device_context(d), k, a, &cfg->pace, out);
     /* im_op_describe counts the workspace for the usable cores: no op uses more threads than that. */
     int cores = a->threads ? a->threads : im_machine_cores();
     im_op_direct how = {.kernels = cfg->kernels, .threads = cfg->threads > cores ? cores : cfg->threads, .isa = IM_ISA_COUNT};
@@ -318,7 +339,7 @@ void im_op_destroy(im_op_state *s)
 {
     if (s == NULL)
         return;
-    if (s->prepared != NULL && s->kernel->destroy != NULL)
+    if (s->prepared != NULL && s->kernel != NULL && s->kernel->destroy != NULL)
         s->kernel->destroy(s->prepared);
     free(s);
 }
@@ -364,6 +385,13 @@ im_status im_op_run(im_op_state *s, im_queue *q, const im_buffer *b, im_buffer s
     if (scratch.nbytes < s->workspace)
         return im_fail(s->ctx, IM_ERR_INTERNAL, "%s: %zu bytes of scratch, %zu are needed", s->kind->name, scratch.nbytes, s->workspace);
     buf[n] = scratch;
-    im_work w = {.fn = run_work, .arg = s, .buf = buf, .nbuf = n + 1, .now = *now, .name = s->kind->name, .tag = tag};
+    im_work w = {.fn = s->kernel ? run_work : NULL,
+                 .seconds = s->seconds,
+                 .arg = s,
+                 .buf = buf,
+                 .nbuf = n + 1,
+                 .now = *now,
+                 .name = s->kind->name,
+                 .tag = tag};
     return im_queue_push(q, &w);
 }

@@ -31,6 +31,9 @@ typedef struct im_op_cost {
     size_t workspace;     /* bytes of scratch the run needs, 64-byte aligned */
 } im_op_cost;
 
+/* Seconds of an op on a device of this pace. */
+double im_op_seconds(const im_op_cost *cost, const im_pace *pace);
+
 typedef struct im_op_kind im_op_kind;
 typedef struct im_op_state im_op_state;
 
@@ -48,7 +51,7 @@ const char *im_op_name(const im_op_kind *k);
 char im_op_access(const im_op_kind *k, const im_op_args *a, int i);
 /* Pure: checks shapes, dtypes and constants and tells the cost. The message names op and operand. */
 im_status im_op_describe(im_context *ctx, const im_op_kind *k, const im_op_args *a, im_op_cost *cost) IM_MUST_CHECK;
-/* Makes primitives for device d with its kernels (fast or plain). May allocate. */
+/* Makes primitives for device d with its kernels (fast, plain or paced). May allocate. */
 im_status im_op_prepare(im_device *d, const im_op_kind *k, const im_op_args *a, im_op_state **out) IM_MUST_CHECK;
 /* Enqueues. b has a->n buffers (absent operands: nbytes 0); scratch holds at least cost.workspace bytes. */
 im_status im_op_run(im_op_state *s, im_queue *q, const im_buffer *b, im_buffer scratch, const im_op_now *now, uint32_t tag) IM_MUST_CHECK;

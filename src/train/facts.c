@@ -78,6 +78,8 @@ im_status im_train_facts(im_train_run *r, im_train_fact *fact)
             fact[i] = im_feed_fingerprint(r->data);
         else if (!strcmp(name, "valid"))
             fact[i] = r->valid ? im_feed_fingerprint(r->valid) : 0;
+        else if (!strcmp(name, "kernels")) /* fast and plain give the same values, paced none */
+            fact[i] = im_train_paced(r);
         else if (!is_local(name))
             fact[i] = hash_row(r, i);
     }

@@ -23,6 +23,7 @@ typedef struct im_train_run {
     im_feed *data, *valid; /* valid may be NULL */
     int32_t *token_bytes;  /* [vocabulary]: bytes of text that an id stands for; NULL: not known */
     im_plan plan;
+    im_pace pace;               /* with paced kernels */
     int64_t cut[IM_TRAIN_CUTS]; /* the plan's, when --stages lists them */
     im_train_eval eval;
     im_program_want want[1 + IM_TRAIN_EVAL_PARTS];
@@ -124,7 +125,12 @@ im_status im_train_spans_open(im_train_run *r) IM_MUST_CHECK;  /* each rank, whe
 im_status im_train_spans_leave(im_train_run *r) IM_MUST_CHECK; /* each rank, after its last step: its part, in logs/ */
 im_status im_train_spans_join(im_train_run *r) IM_MUST_CHECK;  /* rank 0, when all ranks have ended well */
 /* ---- loop.c */
-im_status im_train_rank_rates(im_train_run *r, double *flops, double *bytes) IM_MUST_CHECK; /* of a rank of this machine, measured */
+im_status im_train_rank_pace(im_train_run *r, im_pace *out) IM_MUST_CHECK; /* of a rank of this machine, measured */
+
+static inline bool im_train_paced(const im_train_run *r)
+{
+    return r->o.kernels == IM_KERNELS_PACED;
+}
 
 /* ---- rings.c */
 im_status im_train_decorate(im_train_run *r) IM_MUST_CHECK;   /* r->world: with a ring, and with the fault that was asked for */

@@ -80,18 +80,18 @@ static im_status copy_rate(im_context *ctx, double *out)
     return status;
 }
 
-im_status im_train_rank_rates(im_train_run *r, double *flops, double *bytes)
+im_status im_train_rank_pace(im_train_run *r, im_pace *out)
 {
-    im_rate_product p = {
-        .M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = (im_kernels)r->o.kernels, .threads = r->plan.threads};
-    IM_TRY(im_tensor_product_rate(r->ctx, &p, flops));
-    return copy_rate(r->ctx, bytes);
+    im_kernels kernels = r->o.kernels == IM_KERNELS_PLAIN ? IM_KERNELS_PLAIN : IM_KERNELS_FAST;
+    im_rate_product p = {.M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = kernels, .threads = r->plan.threads};
+    IM_TRY(im_tensor_product_rate(r->ctx, &p, &out->flops));
+    return copy_rate(r->ctx, &out->bytes);
 }
 
 /* After the first step, so that it does not delay it: about 0.2 s. Without fast kernels a smaller product must do. */
 static void measure_machine(im_train_run *r)
 {
-    if (!r->env->measure_rate || r->rate != 0)
+    if (!r->env->measure_rate || r->rate != 0 || im_train_paced(r))
         return;
     int cores = im_machine_cores(), threads = r->ranks_here * r->plan.threads;
     if (r->ranks > 1 && threads > cores)
@@ -299,6 +299,8 @@ static im_status stopped(im_train_run *r)
     IM_TRY(im_train_measure_memory(r));
     IM_TRY(im_train_save_end(r));
     r->agreed = true;
+    if (im_train_paced(r))
+        return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 "; with paced kernels there is nothing to save", r->meta.step);
     return im_fail(r->ctx, IM_ERR_STOPPED, "stopped after step %" PRId64 ", which is saved; go on with: imece train --resume %s", r->meta.step,
                    r->o.out);
 }

@@ -99,8 +99,14 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
 
     {"threads", IM_OPT_INT, "0", 0, 4096, NULL, "Threads of a rank (0: the usable cores, shared out over the ranks).", "N", AT(threads), 't', false,
      "Machine"},
-    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain", "Kernels: plain C versions are the reference, and slow.", "WHICH", AT(kernels), 0, false,
-     NULL},
+    {"kernels", IM_OPT_CHOICE, "fast", 0, 0, "fast|plain|paced",
+     "Kernels: plain C versions are the reference, and slow. paced computes nothing: each operation sleeps as long as it is planned to take, which "
+     "shows a layout's waits truly even where ranks outnumber cores; there is no loss, and nothing is saved.",
+     "WHICH", AT(kernels), 0, false, NULL},
+    {"pace-flops", IM_OPT_REAL, "0", 0, 1e18, NULL, "Paced kernels: FLOP/s of a rank (0: this machine's, measured).", "RATE", AT(pace_flops), 0,
+     false, NULL},
+    {"pace-bytes", IM_OPT_REAL, "0", 0, 1e18, NULL, "Paced kernels: bytes of memory that a rank reads and writes a second (0: measured).", "RATE",
+     AT(pace_bytes), 0, false, NULL},
     {"deadline", IM_OPT_REAL, "600", 0.1, 1e6, NULL,
      "Seconds that a rank waits for the others in one operation; then all ranks stop, and those that did not come are named.", "N", AT(deadline), 0,
      false, "Failing ranks"},
@@ -190,6 +196,10 @@ static im_status refuse_idle(im_context *ctx, const im_train_options *o, const b
 {
     if (is_given(on_command_line, "decay") && o->schedule != IM_TRAIN_WSD)
         return im_fail(ctx, IM_ERR_ARG, "--decay is of --schedule wsd alone; the other schedules fall from the warmup to the end");
+    for (int i = 0; i < 2; i++)
+        if (is_given(on_command_line, i ? "pace-bytes" : "pace-flops") && o->kernels != IM_KERNELS_PACED)
+            return im_fail(ctx, IM_ERR_ARG, "--%s is of --kernels paced: other kernels take the time that they take",
+                           i ? "pace-bytes" : "pace-flops");
     if (is_given(on_command_line, "eval-batches") && !o->valid && o->valid_share <= 0)
         return im_fail(ctx, IM_ERR_ARG, "--eval-batches needs --valid PREFIX or --valid-share: without one nothing is evaluated");
     return IM_OK;
@@ -282,6 +292,21 @@ static im_status rule_sequence_parallel(im_context *ctx, const im_train_options 
     return IM_OK;
 }
 
+/* What needs values. */
+static im_status rule_paced(im_context *ctx, const im_train_options *o)
+{
+    const struct {
+        const char *name;
+        bool asked;
+    } needs[] = {{"resume", o->resume}, {"save-every", o->save_every > 0}, {"valid", o->valid}, {"valid-share", o->valid_share > 0}};
+    for (size_t i = 0; o->kernels == IM_KERNELS_PACED && i < IM_COUNT_OF(needs); i++)
+        if (needs[i].asked)
+            return im_fail(ctx, IM_ERR_ARG,
+                           "--%s with --kernels paced: nothing is computed, so there is no loss and nothing to save; leave out one of the two",
+                           needs[i].name);
+    return IM_OK;
+}
+
 static im_status rule_fault(im_context *ctx, const im_train_options *o)
 {
     im_comm_fault fault;
@@ -295,6 +320,7 @@ im_status im_train_options_check(im_context *ctx, const im_train_options *o)
     IM_TRY(rule_some_end(ctx, o));
     IM_TRY(rule_learning_rates(ctx, o));
     IM_TRY(rule_sequence_parallel(ctx, o));
+    IM_TRY(rule_paced(ctx, o));
     IM_TRY(rule_fault(ctx, o));
     IM_TRY(rule_long_needs_rows(ctx, o));
     return rule_eval_needs_valid(ctx, o);

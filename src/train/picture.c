@@ -59,8 +59,8 @@ typedef struct teller {
     im_str text;
 } teller;
 
-/* A message is the same at both ends by the value it carries, the step and the column of the mesh. */
-static void tell(void *arg, size_t program, int64_t step, uint32_t tag, im_observe_span_info *out)
+/* A message is the same at both ends by the value it carries, the run of the program and the column of the mesh. */
+static void tell(void *arg, size_t program, uint64_t run, uint32_t tag, im_observe_span_info *out)
 {
     teller *t = arg;
     const im_program *p = im_engine_program(t->r->engine, program);
@@ -71,19 +71,19 @@ static void tell(void *arg, size_t program, int64_t step, uint32_t tag, im_obser
     if (x->op->collective != IM_COLL_SEND && x->op->collective != IM_COLL_RECV)
         return;
     im_place at = p->layout->place;
-    int64_t key[] = {step, (int64_t)program, x->value[0].owner, x->value[0].index, x->value[0].mb, at.tp, at.cp, at.dp};
+    int64_t key[] = {(int64_t)run, (int64_t)program, x->value[0].owner, x->value[0].index, x->value[0].mb, at.tp, at.cp, at.dp};
     out->flow = im_hash64(key, sizeof key, 0) >> 12 | 1; /* exact in a double */
     out->receives = x->op->collective == IM_COLL_RECV;
 }
 
-static im_status leave_trace(im_train_run *r)
+static im_status leave_trace(im_train_run *r, uint64_t first)
 {
     char path[IM_TRAIN_PATH + 64];
     if (!part_path(r, "trace", r->rank, path, sizeof path))
         return im_fail(r->ctx, IM_ERR_ARG, "%s: the path is too long", r->checkpoints);
     teller t = {.r = r};
     im_str out = {0};
-    im_observe_trace_part(r->trace, r->rank, IM_TRAIN_TRACE_STEPS, queue_names, IM_COUNT_OF(queue_names), tell, &t, &out);
+    im_observe_trace_part(r->trace, r->rank, first, queue_names, IM_COUNT_OF(queue_names), tell, &t, &out);
     im_status status = out.failed ? im_fail(r->ctx, IM_ERR_NOMEM, "no memory for the trace") : im_file_write_atomic(r->ctx, path, out.data, out.len);
     im_str_free(&out);
     im_str_free(&t.text);
@@ -120,12 +120,26 @@ static im_status leave_spans(im_train_run *r)
     return status;
 }
 
+/* Clocks count from a machine's start: those of another machine than rank 0's are set to its clock, as near as the ranks leave a meeting together. Ranks of
+ * one machine have one clock, and are seconds apart only if they sleep. */
+static im_status one_clock(im_train_run *r)
+{
+    double here = im_clock_now(), first = here;
+    IM_TRY(im_engine_share(r->engine, &first, sizeof first, 0));
+    if (fabs(first - here) > 10)
+        im_observe_trace_shift(r->trace, first - here);
+    return IM_OK;
+}
+
 im_status im_train_spans_leave(im_train_run *r)
 {
     if (!r->trace)
         return IM_OK;
     IM_TRY(im_device_sync(r->device)); /* a span still running would be lost */
-    im_status status = r->o.trace ? leave_trace(r) : IM_OK;
+    double first = (double)im_observe_trace_first(r->trace, IM_TRAIN_TRACE_STEPS);
+    IM_TRY(im_engine_combine(r->engine, &first, 1, IM_MAX)); /* runs of which every rank has all spans */
+    IM_TRY(one_clock(r));
+    im_status status = r->o.trace ? leave_trace(r, (uint64_t)first) : IM_OK;
     if (status == IM_OK && draws(r))
         status = leave_spans(r);
     return im_engine_agree(r->engine, r->ctx, status); /* all parts are there before rank 0 looks for them */
@@ -200,8 +214,9 @@ static im_status draw(im_train_run *r)
     const im_drawing *both[] = {&plan, &real};
     const char *titles[] = {"planned", "measured, the last step"};
     IM_TRY_GOTO(measured(r, &real), drawings);
-    im_train_rates rates = {.latency = 10e-6};
-    IM_TRY_GOTO(im_train_rank_rates(r, &rates.flops, &rates.bytes), drawings);
+    im_train_rates rates = {.pace = r->pace, .latency = 10e-6};
+    if (!im_train_paced(r))
+        IM_TRY_GOTO(im_train_rank_pace(r, &rates.pace), drawings);
     IM_TRY_GOTO(im_train_planned(r->ctx, &r->plan, &rates, &plan), drawings);
     im_drawing_svg(both, titles, 2, &svg);
     snprintf(path, sizeof path, "%s/pipeline.svg", r->o.out);

@@ -15,14 +15,12 @@ static double price(void *arg, const im_program *p, const im_bound *x)
     double bytes = 0;
     (void)p;
     if (x->op->kind)
-        return im_op_describe(c->ctx, x->op->kind, x->args, &cost) == IM_OK
-                   ? fmax(cost.flops / c->rates->flops, (double)(cost.read + cost.written) / c->rates->bytes)
-                   : 0;
+        return im_op_describe(c->ctx, x->op->kind, x->args, &cost) == IM_OK ? im_op_seconds(&cost, &c->rates->pace) : 0;
     if (x->op->collective == IM_COLL_LOAD || x->op->collective == IM_COLL_RELEASE || x->op->collective == IM_COLL_SNAPSHOT)
         return 0;
     for (int i = 0; i < x->op->args.n; i++)
         bytes = fmax(bytes, (double)(x->hi[i] - x->lo[i]));
-    return c->rates->latency + 2 * bytes / c->rates->bytes;
+    return c->rates->latency + 2 * bytes / c->rates->pace.bytes;
 }
 
 typedef struct ranks {

@@ -7,8 +7,8 @@
 enum { IM_PLANNED_RANKS = 64 };
 
 typedef struct im_train_rates {
-    double flops, bytes; /* per second, of a rank */
-    double latency;      /* seconds of a message or collective beside its bytes */
+    im_pace pace;   /* of a rank */
+    double latency; /* seconds of a message or collective beside its bytes */
 } im_train_rates;
 
 /* Builds the programs of all ranks (at most IM_PLANNED_RANKS) and runs them in time: arithmetic at the rate of matrix products or bytes at that of

@@ -45,8 +45,8 @@ void im_train_save_abandon(im_train_run *r)
 
 im_status im_train_save_begin(im_train_run *r)
 {
-    im_train_save_reap(r, true); /* never two at once */
-    if (r->saved_step == r->meta.step)
+    im_train_save_reap(r, true);                            /* never two at once */
+    if (r->saved_step == r->meta.step || im_train_paced(r)) /* paced: all weights are as they were drawn */
         return IM_OK;
     im_comm_note(r->world, r->meta.step, "start of a save");
     r->meta.elapsed_s = im_train_elapsed(r);

@@ -49,7 +49,10 @@ void im_train_say(im_train_run *r, im_train_text kind, const char *fmt, ...)
 void im_train_isa(const im_device *d, char *out, size_t size)
 {
     const im_device_config *c = im_device_config_of(d);
-    snprintf(out, size, "%s, %s kernels", im_isa_name(im_cpu_isa()), c->kernels == IM_KERNELS_PLAIN ? "plain" : "fast");
+    snprintf(out, size, "%s, %s kernels", im_isa_name(im_cpu_isa()),
+             c->kernels == IM_KERNELS_PLAIN   ? "plain"
+             : c->kernels == IM_KERNELS_PACED ? "paced"
+                                              : "fast");
 }
 
 /* ---- the plan before the run --------------------------------------------------------- */
@@ -179,13 +182,17 @@ static void say_layout(const im_train_run *r, im_str *out)
 
 static void say_machine(const im_train_run *r, im_str *out)
 {
-    const char *kernels = r->o.kernels == IM_KERNELS_PLAIN ? "plain" : "fast";
+    static const char *const names[] = {[IM_KERNELS_FAST] = "fast", [IM_KERNELS_PLAIN] = "plain", [IM_KERNELS_PACED] = "paced"};
+    const char *kernels = names[r->o.kernels];
     if (r->ranks == 1)
         im_str_printf(out, "machine     %d threads, %s kernels\n", r->plan.threads, kernels);
     else
         im_str_printf(out, "machine     %d rank%s %s, each of %d thread%s; %d usable cores; %s kernels\n", r->ranks_here,
                       r->ranks_here == 1 ? "" : "s", r->env->mpi ? "on this machine, each a process" : "in this process", r->plan.threads,
                       r->plan.threads == 1 ? "" : "s", r->env->mpi ? im_comm_mpi_where(r->env->mpi).cores : im_machine_cores(), kernels);
+    if (im_train_paced(r))
+        im_str_printf(out, "paced       %.4g GFLOP/s and %.4g GB/s a rank: operations sleep and compute nothing; no loss, nothing is saved\n",
+                      r->pace.flops / 1e9, r->pace.bytes / 1e9);
 }
 
 void im_train_plan_text(const im_train_run *r, im_str *out)

@@ -128,6 +128,12 @@ static im_status make_plan(im_train_run *r)
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
     if (r->valid)
         im_train_eval_want(&r->eval, r->want, &r->nwant);
+    if (im_train_paced(r)) {
+        if (r->o.pace_flops <= 0 || r->o.pace_bytes <= 0)
+            IM_TRY(im_train_rank_pace(r, &r->pace));
+        r->pace.flops = r->o.pace_flops > 0 ? r->o.pace_flops : r->pace.flops;
+        r->pace.bytes = r->o.pace_bytes > 0 ? r->o.pace_bytes : r->pace.bytes;
+    }
     return predict(r);
 }
 
@@ -176,7 +182,7 @@ im_status im_train_predict(im_context *ctx, const im_train_options *o, const im_
 im_status im_train_open_device(im_train_run *r)
 {
     im_device_config config = {
-        .deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels, .comm_threads = r->ranks > 1};
+        .deferred = r->o.device == 1, .threads = r->plan.threads, .kernels = (im_kernels)r->o.kernels, .pace = r->pace, .comm_threads = r->ranks > 1};
     return im_device_open(r->ctx, &config, &r->device);
 }
 

@@ -47,7 +47,8 @@ typedef struct im_train_options {
     const char *stages;
     int64_t threads;
     int kernels; /* im_kernels */
-    int device;  /* 1: deferred */
+    double pace_flops, pace_bytes;
+    int device; /* 1: deferred */
     bool trace;
     double deadline;
     bool rings;
@@ -61,7 +62,7 @@ typedef struct im_train_options {
 
 enum { IM_TRAIN_MAX_RANKS = 64 }; /* threads of one process */
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 57, IM_TRAIN_SAVED_ROWS = 51 };
+enum { IM_TRAIN_ROWS = 59, IM_TRAIN_SAVED_ROWS = 53 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;

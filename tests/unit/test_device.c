@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "comm/comm.h"
+#include "tensor/ops.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -378,6 +379,45 @@ static void test_self_refuses(void **state)
     close_rig(&k.r);
 }
 
+/* Paced kernels: an op takes its planned time at least, and its results are as they were. */
+static void test_paced(void **state)
+{
+    (void)state;
+    rig r = {0};
+    im_device_config cfg = {.threads = 1, .kernels = IM_KERNELS_PACED, .pace = {.flops = 1e9, .bytes = 1e6}};
+    assert_int_equal(im_context_create(&r.ctx), IM_OK);
+    im_device_config none = cfg;
+    none.pace.bytes = 0;
+    assert_int_equal(im_device_open(r.ctx, &none, &r.d), IM_ERR_ARG);
+    im_error_clear(r.ctx);
+    assert_int_equal(im_device_open(r.ctx, &cfg, &r.d), IM_OK);
+    assert_int_equal(im_device_reserve(r.d, IM_CLASS_WEIGHTS, 4096), IM_OK);
+    im_queue *q = im_device_queue(r.d, IM_QUEUE_COMPUTE);
+    float values[1000], back[1000];
+    for (int i = 0; i < 1000; i++)
+        values[i] = (float)i;
+    im_buffer b = {.arena = IM_CLASS_WEIGHTS, .nbytes = sizeof values};
+    im_op_args a = {.n = 1, .v = {im_view_1d(IM_F32, 1000)}, .f = {7}}; /* writes 4000 bytes: 4 ms */
+    im_op_state *fill;
+    im_op_now now = {0};
+    assert_int_equal(im_op_prepare(r.d, &im_op_fill, &a, &fill), IM_OK);
+    assert_int_equal(im_queue_upload(q, b, values, sizeof values), IM_OK);
+    double t0 = im_clock_now();
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(im_op_run(fill, q, &b, (im_buffer){0}, &now, 0), IM_OK);
+    assert_int_equal(im_event_wait(r.d, im_queue_last(q)), IM_OK);
+    assert_true(im_clock_now() - t0 >= 0.0399);
+    assert_int_equal(im_queue_download(q, back, b, sizeof back), IM_OK);
+    assert_int_equal(im_event_wait(r.d, im_queue_last(q)), IM_OK);
+    assert_memory_equal(back, values, sizeof back);
+    im_op_destroy(fill);
+    im_op_cost cost = {.flops = 3e9, .read = 1000000, .written = 1000000};
+    assert_true(im_op_seconds(&cost, &cfg.pace) == 3);
+    cost.written = 4000000;
+    assert_true(im_op_seconds(&cost, &cfg.pace) == 5);
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_waiters_help),
         cmocka_unit_test(test_self),
         cmocka_unit_test(test_self_refuses),
+        cmocka_unit_test(test_paced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

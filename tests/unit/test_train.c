@@ -264,10 +264,10 @@ static void texts(void **state)
     im_str_free(&line);
 }
 
-static void info(void *arg, size_t program, int64_t step, uint32_t tag, im_observe_span_info *out)
+static void info(void *arg, size_t program, uint64_t run, uint32_t tag, im_observe_span_info *out)
 {
     (void)program;
-    *out = (im_observe_span_info){.instruction = "an \"op\"", .flow = (uint64_t)step * 100 + tag, .receives = *(bool *)arg};
+    *out = (im_observe_span_info){.instruction = "an \"op\"", .flow = run * 100 + tag, .receives = *(bool *)arg};
 }
 
 /* Two ranks; each message has one beginning and one end of one number. */
@@ -286,7 +286,8 @@ static void trace_is_json(void **state)
             im_observe_trace_span(t, 0, "matmul", 3, now, now + 1e-6);
             im_observe_trace_end(t);
         }
-        im_observe_trace_part(t, rank, 3, queues, 1, info, &receives, &part[rank]);
+        im_observe_trace_span(t, 0, "between steps", 3, 0, 1); /* of no step: not kept */
+        im_observe_trace_part(t, rank, im_observe_trace_first(t, 3), queues, 1, info, &receives, &part[rank]);
         im_observe_trace_destroy(t);
     }
     const char *parts[] = {"", im_str_text(&part[0]), im_str_text(&part[1])};

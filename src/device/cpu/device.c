@@ -9,6 +9,7 @@
 #include "device/device.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct im_queue {
     pthread_t thread;
     im_item *ring;              /* threaded: IM_RING items */
     uint32_t tag;               /* of work without one */
+    double late;                /* seconds that its last sleep took too long */
     uint64_t pushed, completed; /* guarded by the device's lock */
     im_status status;           /* first error; guarded */
     uint64_t failed_at;         /* value of the item that failed */
@@ -137,6 +139,18 @@ static void nap(int ns)
     (void)nanosleep(&t, NULL);
 }
 
+/* Sleeps; an early wake-up sleeps on. */
+static im_status pass_time(im_queue *q, double seconds)
+{
+    double end = im_clock_now() + seconds - q->late, left;
+    while ((left = end - im_clock_now()) > 0) {
+        struct timespec t = {.tv_sec = (time_t)left, .tv_nsec = (long)((left - floor(left)) * 1e9)};
+        (void)nanosleep(&t, NULL);
+    }
+    q->late = -left;
+    return IM_OK;
+}
+
 static im_status run_work(im_queue *q, const im_work *w)
 {
     im_device *d = q->device;
@@ -152,7 +166,7 @@ static im_status run_work(im_queue *q, const im_work *w)
         pthread_mutex_unlock(&d->lock);
     }
     double t0 = d->on_span ? im_clock_now() : 0;
-    im_status s = w->fn(w->arg, p, w->nbuf, &w->now);
+    im_status s = w->fn ? w->fn(w->arg, p, w->nbuf, &w->now) : pass_time(q, w->seconds);
     if (d->on_span)
         d->on_span(d->on_span_arg, q->id, w->name ? w->name : "", w->tag, t0, im_clock_now());
     if (d->cfg.deferred) {
@@ -198,8 +212,8 @@ static bool may_help(const im_queue *q)
     return q->threaded && !q->busy && q->id >= IM_QUEUE_COMM0 && !q->device->cfg.deferred;
 }
 
-/* Under the lock: until the event is done. */
-static im_status await_locked(im_device *d, im_event e)
+/* Under the lock: until the event is done. by: the queue that waits; NULL: the host. */
+static im_status await_locked(im_device *d, im_event e, im_queue *by)
 {
     for (;;) {
         bool done;
@@ -207,6 +221,8 @@ static im_status await_locked(im_device *d, im_event e)
         if (done)
             return IM_OK;
         im_queue *q = d->queue[e.queue];
+        if (by)
+            by->late = 0;
         if (may_help(q))
             run_next(q);
         else
@@ -222,7 +238,7 @@ static void run_item(im_queue *q, const im_item *it)
     pthread_mutex_lock(&d->lock);
     s = q->status;
     if (s == IM_OK && it->is_wait)
-        s = await_locked(d, it->wait);
+        s = await_locked(d, it->wait, q);
     pthread_mutex_unlock(&d->lock);
     if (s == IM_OK && !it->is_wait)
         s = run_work(q, &it->work);
@@ -294,6 +310,7 @@ im_queue *im_device_queue(im_device *d, unsigned id)
         return NULL;
     q->device = d;
     q->id = id;
+    q->tag = UINT32_MAX;
     q->wake_at = UINT64_MAX;
     q->threaded = d->cfg.deferred || id == IM_QUEUE_IO || (d->cfg.comm_threads && id >= IM_QUEUE_COMM0);
     if (q->threaded) {
@@ -420,7 +437,7 @@ im_status im_event_poll(im_device *d, im_event e, bool *done)
 im_status im_event_wait(im_device *d, im_event e)
 {
     pthread_mutex_lock(&d->lock);
-    im_status s = await_locked(d, e);
+    im_status s = await_locked(d, e, NULL);
     pthread_mutex_unlock(&d->lock);
     return s;
 }
@@ -450,6 +467,8 @@ im_status im_device_open(im_context *ctx, const im_device_config *cfg, im_device
 {
     if (cfg->threads < 0)
         return im_fail(ctx, IM_ERR_ARG, "threads %d: 0 (all usable cores) or more", cfg->threads);
+    if (cfg->kernels == IM_KERNELS_PACED && !(cfg->pace.flops > 0 && cfg->pace.bytes > 0))
+        return im_fail(ctx, IM_ERR_ARG, "kernels paced at %g FLOP/s and %g bytes/s: both are above 0", cfg->pace.flops, cfg->pace.bytes);
     void *memory;
     IM_TRY(im_alloc(ctx, 1, sizeof(im_device), &memory));
     im_device *d = memory;

@@ -1,12 +1,15 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-layout bench-overlap bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie fmt asan ubsan tsan clang fuzz clean
+# Others: deps bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-tokenizer check-peers check-slurm check-net check-trixie
+#   soak-layout (COUNT=200 SEED=N FIRST=0) fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
 MINUTES ?= 3
 SECONDS ?= 300
+COUNT   ?= 200
+FIRST   ?= 0
 PYTHON  ?= python3
 
 # Ninja and ccache when they are there
@@ -52,9 +55,16 @@ bench-peers: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) bench/peers/run.sh
 
+bench-pipeline: all
+	@$(PYTHON) bench/pipeline/bench_pipeline.py --build $(BUILD)
+
 bench-tokenizer: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) bench/tokenizer/run.sh
+
+# Layouts drawn at random, each against one rank. The seed is printed; SEED= draws the same ones again
+soak-layout: all
+	@$(PYTHON) tests/soak/soak_layout.py --imece $(BUILD)/imece --count $(COUNT) --first $(FIRST) $(if $(SEED),--seed $(SEED))
 
 check-peers: all
 	@tools/deps.sh peers
@@ -95,4 +105,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-layout bench-overlap bench-peers bench-tokenizer check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-tokenizer soak-layout check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean

@@ -53,7 +53,7 @@ static im_status refuse_layout(im_train_run *r, im_status status, int ranks)
     im_str_append(&text, im_error_text(r->ctx));
     add_nearest(r, ranks, &text);
     im_error_clear(r->ctx);
-    status = im_fail(r->ctx, status, "%s", im_str_text(&text));
+    status = im_fail(r->ctx, IM_ERR_ARG, "%s", im_str_text(&text)); /* whatever the rule calls it, here it is a wrong option */
     im_str_free(&text);
     return status;
 }

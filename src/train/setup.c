@@ -120,7 +120,7 @@ im_status im_train_need_memory(im_train_run *r)
 static im_status make_plan(im_train_run *r)
 {
     im_plan *p = &r->plan;
-    int cores = im_machine_cores();
+    int cores = r->env->mpi ? im_comm_mpi_where(r->env->mpi).cores : im_machine_cores(); /* of all ranks here: each may be bound to some */
     IM_TRY(im_train_plan(r->ctx, &r->o, r->model, r->cut, p));
     p->documents = r->data ? im_feed_documents(r->data) : r->o.attention == IM_REACH_DOCUMENT; /* im_train_predict: no data */
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;

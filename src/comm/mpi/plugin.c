@@ -19,7 +19,7 @@ struct im_mpi_state {
             return error_;   \
     } while (0)
 
-enum { TRIPS = 20, BIG_TRIPS = 4, BIG = 256 << 10 };
+enum { TRIPS = 20, BIG_TRIPS = 4, BIG = IM_MPI_MEASURED / (1 + BIG_TRIPS) };
 
 /* With a peer (-1: none): messages of n bytes to and fro; the shortest time, as the machine may be busy. */
 static int to_and_fro(const im_mpi_state *s, const im_mpi_start *at, int peer, void *p, int n, int times, double *seconds)
@@ -55,18 +55,15 @@ static int measure_with(const im_mpi_state *s, const im_mpi_start *at, int peer,
     return 0;
 }
 
-/* Neighbours, and ranks that are half of all apart: so some pairs are of two machines, whether a launcher fills machines one after the other
- * or goes round. */
-static int measure(const im_mpi_state *s, im_mpi_start *out)
+static int measure(im_mpi_state *s, im_mpi_start *out)
 {
     double mine[2] = {0}, worst[2];
-    int half = (out->size + 1) / 2, next = out->rank ^ 1, far = out->rank < half ? out->rank + half : out->rank - half;
     void *p = calloc(1, BIG);
     if (!p)
         return MPI_ERR_NO_MEM;
-    int error = measure_with(s, out, next < out->size ? next : -1, p, mine);
-    if (!error && out->size > 2)
-        error = measure_with(s, out, far < out->size ? far : -1, p, mine);
+    int error = 0;
+    for (int k = 0; k < IM_MPI_PAIRS && !error; k++)
+        error = measure_with(s, out, im_mpi_pair(out->rank, out->size, k), p, mine);
     free(p);
     if (!error)
         error = MPI_Allreduce(mine, worst, 2, MPI_DOUBLE, MPI_MAX, s->comm[IM_MPI_CONTROL]);
@@ -96,7 +93,7 @@ static int look_around(im_mpi_state *s, im_mpi_start *out)
         if (*p == '\t')
             *p = ' ';
     snprintf(out->library, sizeof out->library, "%.*s", (int)sizeof out->library - 1, text);
-    return measure(s, out);
+    return 0;
 }
 
 /* Whether ranks can run together. Nothing of another build is trusted, so this stays as it is in every version. */
@@ -214,6 +211,7 @@ const im_mpi_table *im_mpi_plugin(void)
         .table_bytes = sizeof(im_mpi_table),
         .request_bytes = sizeof(MPI_Request),
         .start = start,
+        .measure = measure,
         .share = share,
         .finish = finish,
         .quit = quit,

@@ -19,10 +19,21 @@ typedef struct im_mpi_start {
     int most_tag;
     int other_build;   /* the lowest rank that is another program than rank 0, -1: none */
     int without_level; /* the lowest rank whose MPI refused the thread level, -1: none. With either, MPI is finalized again, on all ranks */
-    double trip;       /* seconds, the longest of the pairs that were tried: there and back with 8 bytes */
-    double bandwidth;  /* bytes a second, the least: of 256 KiB there and back */
     char library[128];
+    double trip;      /* by measure: seconds, the longest of the pairs that were tried: there and back with 8 bytes */
+    double bandwidth; /* by measure: bytes a second, the least; of 256 KiB there and back */
 } im_mpi_start;
+
+enum { IM_MPI_PAIRS = 2, IM_MPI_MEASURED = 5 * 256 << 10 }; /* MEASURED: bytes that ranks which measure together send each other, at least */
+
+/* Whom a rank measures with, -1: nobody. Neighbours (k 0), and ranks that are half of all apart (k 1): so some pairs are of two machines, whether a
+ * launcher fills machines one after the other or goes round. */
+static inline int im_mpi_pair(int rank, int size, int k)
+{
+    int half = (size + 1) / 2, next = rank ^ 1, far = rank < half ? rank + half : rank - half;
+    int peer = k == 0 ? next : size > 2 ? far : size;
+    return peer < size ? peer : -1;
+}
 
 typedef enum im_mpi_channel { IM_MPI_DATA, IM_MPI_CONTROL } im_mpi_channel; /* messages of the two never meet */
 
@@ -30,6 +41,7 @@ typedef struct im_mpi_table {
     size_t table_bytes;                                                        /* of this struct, to find a plug-in of another build */
     size_t request_bytes;                                                      /* a request is that many bytes, which may be moved */
     int (*start)(im_mpi_state **state, uint64_t build, im_mpi_start *out);     /* build: of this program; the first thing that ranks compare */
+    int (*measure)(im_mpi_state *s, im_mpi_start *out);                        /* all ranks call it, and leave when all have measured */
     int (*share)(im_mpi_state *s, const void *mine, size_t nbytes, void *all); /* [size] of nbytes each; all ranks call it, and wait */
     int (*finish)(im_mpi_state *s);                                            /* waits for all ranks */
     void (*quit)(im_mpi_state *s, int code);                                   /* ends the processes of all ranks */

@@ -88,6 +88,7 @@ static im_status begin(im_comm_mpi_world *w)
         return im_fail(w->ctx, IM_ERR_UNSUPPORTED,
                        "rank %d: this MPI does not give the thread level MPI_THREAD_SERIALIZED, which is needed: an MPI built with threads",
                        w->at.without_level);
+    IM_TRY(im_mpi_measure_links(w));
     IM_TRY(im_mpi_find_neighbours(w));
     return im_mpi_control_receive(w, &w->hearing, &w->heard, sizeof w->heard, -1, IM_MPI_TAG_NOTICE);
 }
@@ -187,9 +188,9 @@ static void choose(im_comm_mpi_world *w)
     w->spin = cores >= w->at.local_size ? NEAR_SPIN : 0;
     bool near = w->machine[w->at.rank] >= 0;
     if (w->at.rank == 0)
-        im_log(w->ctx, IM_LOG_INFO, "comm", "%s: %d ranks, %d on this machine with %d cores%s; 8 bytes there and back in %.1f us, %.2f GB/s; %s",
+        im_log(w->ctx, IM_LOG_INFO, "comm", "%s: %d ranks, %d on this machine with %d cores%s; 8 bytes there and back in %.1f us, %.2f GB/s%s; %s",
                w->at.library, w->at.size, w->at.local_size, cores, near ? ", which share memory" : "", w->at.trip * 1e6, w->at.bandwidth / 1e9,
-               near && w->at.local_size == w->at.size ? near_how[w->spin > 0] : how[w->waiting]);
+               w->way, near && w->at.local_size == w->at.size ? near_how[w->spin > 0] : how[w->waiting]);
 }
 
 /* In MPI_Init ranks wait for one another, for ever. */

@@ -59,6 +59,7 @@ struct im_comm_mpi_world {
     im_near whole; /* of all ranks, when they share memory */
     bool attached; /* a communicator uses it */
     bool apart;    /* they do not, by the configuration */
+    char way[128]; /* of messages between machines, as the line at the start says it */
     double spin;   /* seconds: how long a wait for one of this machine looks before it sleeps */
 
     pthread_mutex_t lock; /* MPI, and all below */
@@ -132,6 +133,11 @@ im_status im_mpi_killed(im_context *ctx, im_comm_mpi_world *w, const char *what)
 /* Sets machine and whole. Keeper's thread, at the start; all ranks. */
 im_status im_mpi_find_neighbours(im_comm_mpi_world *w) IM_MUST_CHECK;
 bool im_mpi_all_near(const im_comm_mpi_world *w, const int *members, int n); /* of one machine, and may read one another's memory */
+
+/* ---- links (links.c) ---------------------------------------------------------------------------- */
+
+/* Sets the start's trip and bandwidth, and way. Keeper's thread, at the start; all ranks. */
+im_status im_mpi_measure_links(im_comm_mpi_world *w) IM_MUST_CHECK;
 
 /* ---- operations ------------------------------------------------------------------------------- */
 

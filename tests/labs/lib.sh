@@ -81,6 +81,31 @@ finish() {
     exit
 }
 
+# sshd for root with a key of this run, and an ssh that knows it, $T/bin/ssh: what two machines have
+make_ssh() {
+    mkdir -p "$T/ssh" "$T/bin" /run/sshd
+    ssh-keygen -q -t ed25519 -N '' -f "$T/ssh/host" && ssh-keygen -q -t ed25519 -N '' -f "$T/ssh/id" ||
+        { echo "check-$lab: no keys" >&2; return 1; }
+    cp "$T/ssh/id.pub" "$T/ssh/authorized"
+    cat >"$T/ssh/sshd.conf" <<C
+HostKey $T/ssh/host
+AuthorizedKeysFile $T/ssh/authorized
+StrictModes no
+PermitRootLogin yes
+PasswordAuthentication no
+UsePAM no
+PidFile none
+C
+    cat >"$T/ssh/config" <<C
+IdentityFile $T/ssh/id
+StrictHostKeyChecking no
+UserKnownHostsFile /dev/null
+LogLevel ERROR
+C
+    printf '#!/bin/sh\nexec /usr/bin/ssh -F %s "$@"\n' "$T/ssh/config" >"$T/bin/ssh"
+    chmod +x "$T/bin/ssh"
+}
+
 # Text, tokens and the run of one rank that all others are compared with.
 for i in $(seq 300); do echo "line $i of a text that is not very surprising, $((i * i)) words long."; done >"$T/text"
 tiny=(--model "$SOURCE/models/llama-bytes-tiny.json" --data "$T/d-train" --seq-len 16 --micro-batch 2 --global-batch 4 --threads 1 --steps 4)

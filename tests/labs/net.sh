@@ -3,45 +3,21 @@
 # joined by a cable (a veth pair): plain, shaped to 1 Gb/s, and one that loses 1 % of what arrives.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-name=imece$$ outer=() # a process a host, outside it
+spaces=imece$$ outer=() # a process a host, outside it
 address() { echo "10.78.0.$1"; }
 on() { local at=$1; shift; "$T/bin/on-$at" "$@"; } # HOST COMMAND...
 
-# sshd for root with a key of this run, and an ssh that knows it: what two machines have
-make_ssh() {
-    mkdir -p "$T/ssh" "$T/bin" /run/sshd
-    ssh-keygen -q -t ed25519 -N '' -f "$T/ssh/host" && ssh-keygen -q -t ed25519 -N '' -f "$T/ssh/id" || return
-    cp "$T/ssh/id.pub" "$T/ssh/authorized"
-    cat >"$T/ssh/sshd.conf" <<C
-HostKey $T/ssh/host
-AuthorizedKeysFile $T/ssh/authorized
-StrictModes no
-PermitRootLogin yes
-PasswordAuthentication no
-UsePAM no
-PidFile none
-C
-    cat >"$T/ssh/config" <<C
-IdentityFile $T/ssh/id
-StrictHostKeyChecking no
-UserKnownHostsFile /dev/null
-LogLevel ERROR
-C
-    printf '#!/bin/sh\nexec /usr/bin/ssh -F %s "$@"\n' "$T/ssh/config" >"$T/bin/ssh"
-    chmod +x "$T/bin/ssh"
-}
-
 up() {
-    make_ssh || { echo "check-net: no keys" >&2; exit 1; }
+    make_ssh || exit 1
     printf '127.0.0.1 localhost\n10.78.0.1 host1\n10.78.0.2 host2\n' >"$T/hosts"
-    for i in 1 2; do ip netns add "$name-$i" || exit 1; done
-    ip link add v1 netns "$name-1" type veth peer name v2 netns "$name-2" || exit 1
+    for i in 1 2; do ip netns add "$spaces-$i" || exit 1; done
+    ip link add cable netns "$spaces-1" type veth peer name cable netns "$spaces-2" || exit 1
     for i in 1 2; do
-        ip -n "$name-$i" link set lo up
-        ip -n "$name-$i" addr add "$(address $i)/24" dev "v$i"
-        ip -n "$name-$i" link set "v$i" up
+        ip -n "$spaces-$i" link set lo up
+        ip -n "$spaces-$i" addr add "$(address $i)/24" dev cable
+        ip -n "$spaces-$i" link set cable up
         core=$(((i - 1) % $(nproc)))
-        ip netns exec "$name-$i" taskset -c $core unshare --mount --uts --ipc --pid --fork --mount-proc --kill-child sh -c \
+        ip netns exec "$spaces-$i" taskset -c $core unshare --mount --uts --ipc --pid --fork --mount-proc --kill-child sh -c \
             "mount -t tmpfs shm /dev/shm && hostname host$i && mount --bind '$T/hosts' /etc/hosts && exec /usr/sbin/sshd -D -e -f '$T/ssh/sshd.conf'" \
             >"$T/sshd-$i.log" 2>&1 &
         outer[i]=$!
@@ -61,18 +37,18 @@ up() {
 
 down() {
     for i in "${!outer[@]}"; do
-        ip netns pids "$name-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null # what this run started there, and nothing else
-        ip netns del "$name-$i" 2>/dev/null
+        ip netns pids "$spaces-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null # what this run started there, and nothing else
+        ip netns del "$spaces-$i" 2>/dev/null
     done
     outer=()
 }
 
 plain() { :; }
-shaped() { for i in 1 2; do tc -n "$name-$i" qdisc add dev "v$i" root tbf rate 1gbit burst 256kb latency 50ms || exit 1; done; }
-unshaped() { for i in 1 2; do tc -n "$name-$i" qdisc del dev "v$i" root; done; }
+shaped() { for i in 1 2; do tc -n "$spaces-$i" qdisc add dev cable root tbf rate 1gbit burst 256kb latency 50ms || exit 1; done; }
+unshaped() { for i in 1 2; do tc -n "$spaces-$i" qdisc del dev cable root; done; }
 lossy() {
     for i in 1 2; do
-        ip netns exec "$name-$i" nft -f - <<N || exit 1
+        ip netns exec "$spaces-$i" nft -f - <<N || exit 1
 table inet loss {
     chain in {
         type filter hook input priority 0;
@@ -83,14 +59,24 @@ N
     done
 }
 
-sent() { on 1 cat /sys/class/net/v1/statistics/tx_bytes; }
+sent() { on 1 cat /sys/class/net/cable/statistics/tx_bytes; }
 imece=$BUILD/imece
+
+# MPICH before 4.2 hangs at the end of jobs over TCP, in MPI_Finalize: a rank that has closed its connections answers no other that closes its own
+mpis=openmpi
+if [ -e "$BUILD/imece_mpich.so" ]; then
+    version=$(mpichversion | sed -n 's/^MPICH Version:[[:space:]]*//p')
+    case $version in
+    3.* | 4.[01].* | 4.[01]) echo "left out: MPICH $version, which hangs in MPI_Finalize between hosts" ;;
+    *) mpis="openmpi mpich" ;;
+    esac
+fi
 
 # try KIND LAYOUT...: what goes over the link is counted by the link
 try() {
     local kind=$1 before after
     shift
-    for mpi in openmpi mpich; do
+    for mpi in $mpis; do
         [ -e "$BUILD/imece_$mpi.so" ] || continue
         start=("$T/bin/on-1" "mpirun.$mpi")
         [ $mpi = openmpi ] && start+=(--bind-to none --map-by node --host host1:4,host2:4) || start+=(-hosts host1:1,host2:1)
@@ -103,6 +89,7 @@ try() {
         after=$(sent)
         # 804,224 gradients of 4 bytes a step, half of them reduced and half of them gathered
         check "$mpi, $kind, the gradients went over the link ($((after - before)) bytes)" test $((after - before)) -gt $((4 * 804224 * 4))
+        trains "$mpi, $kind, imece train --pp 2" "$T/$mpi-$kind-pp" -- "${start[@]}" -n 2 "$imece" train "${tiny[@]}" --pp 2 --out "$T/$mpi-$kind-pp"
     done
 }
 

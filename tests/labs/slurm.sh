@@ -88,6 +88,7 @@ try() { # NODES
             passes "$mpi, $1 node, layouts of $ranks ranks" $ranks -- $(on "$1" $ranks) --mpi=$how "$BUILD/test_layout_mpi" --rank "$BUILD/imece_$mpi.so"
         done
         trains "$mpi, $1 node, imece train" "$T/$mpi-$1" -- $(on "$1" 4) --mpi=$how "$imece" train "${tiny[@]}" --tp 2 --dp 2 --zero 3 --out "$T/$mpi-$1"
+        trains "$mpi, $1 node, imece train --pp 2" "$T/$mpi-$1-pp" -- $(on "$1" 2) --mpi=$how "$imece" train "${tiny[@]}" --pp 2 --out "$T/$mpi-$1-pp"
     done
 }
 

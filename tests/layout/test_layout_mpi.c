@@ -132,7 +132,7 @@ static int rank_main(const char *plugin)
     im_comm_mpi_config cfg = {.plugin = plugin, .deadline = 60};
     char why[1024] = "";
     int n = 0;
-    alarm(150);
+    alarm(600); /* who starts it has a shorter limit */
     if (im_context_create(&me.ctx) != IM_OK)
         return 1;
     im_context_set_log(me.ctx, say, NULL, IM_LOG_INFO);

@@ -96,7 +96,7 @@ try() {
 up
 try plain
 printf 'host1 slots=1\nhost2 slots=1 # the other end of the cable\n' >"$T/machines"
-trains "imece train --hosts, over ssh" "$T/hosts" -- "$T/bin/on-1" "$imece" train "${tiny[@]}" --dp 2 --hosts "$T/machines" --out "$T/hosts"
+trains "imece train --hosts, over ssh" "$T/by-hosts" -- "$T/bin/on-1" "$imece" train "${tiny[@]}" --dp 2 --hosts "$T/machines" --out "$T/by-hosts"
 printf 'host1\nhost3\n' >"$T/machines"
 check "imece train --hosts, a host that is not there" sh -c \
     "! '$T/bin/on-1' timeout 60 $imece train ${tiny[*]} --dp 2 --hosts '$T/machines' --out '$T/none' >'$T/none.log' 2>&1 &&

@@ -13,9 +13,9 @@ docs=$IMECE_SOURCE/docs
 
 # standard input -> the lines, and parts of lines, that every machine prints alike
 same() {
-    sed -E -e '/^ *rank +[0-9]+ +[0-9FBWHU=.]*$/d; /^(planned,|priced|speed|machine|done|pipeline) |predicted and touched|^memory +predicted|^"bubble"/d' \
+    sed -E -e '/^ *rank +[0-9]+ +[0-9FBWHU=.]*$/d; /^(planned,|priced|speed|machine|done|pipeline) |predicted and touched|^memory +predicted|^"(bubble|step_s)"/d' \
         -e 's/ \+ (scratch|carry|programs) [0-9.]+ [KMG]iB//g; s/ = [0-9.]+ [KMG]iB.*//' \
-        -e 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/^(loss .*[0-9]\.[0-9]{3})[0-9]( -> [0-9]\.[0-9]{3})[0-9]$/\1\2/' \
+        -e 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/(bubble planned [0-9.]+ %), measured [0-9.]+ %/\1/; s/^(loss .*[0-9]\.[0-9]{3})[0-9]( -> [0-9]\.[0-9]{3})[0-9]$/\1\2/' \
         -e 's/^([a-z0-9+]+) +[0-9]+ .* (same|rounding)( .*|)$/\1 same/; /^ *\.*$/d; s/^ +//'
 }
 

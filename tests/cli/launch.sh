@@ -75,6 +75,14 @@ for mpi in openmpi mpich; do
     weights=("$IMECE" train "${plain[@]}" --dp 2 --out "$T/none" --model)
     refused other-weights 'rank 1 planned another run than rank 0; different: model\.' -- -n 1 "${weights[@]}" "$T/run-1" : -n 1 "${weights[@]}" "$T/run-2"
     refused no-data-on-one 'rank 1 failed: .*nowhere.idx: no such file' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --data nowhere
+    # a rank that sees no checkpoint where rank 0 sees one, or an older one
+    rm -rf "$T/run-1-late"
+    cp -r "$T/run-1" "$T/run-1-late"
+    rm -rf "$T/run-1-late/checkpoints"/*
+    seen=("$IMECE" train --dp 2 --steps 3 --resume)
+    refused checkpoint-not-seen 'rank 1 planned another run than rank 0; different: .*the checkpoint to go on from.*sees the same files' -- \
+        -n 1 "${seen[@]}" "$T/run-1" : -n 1 "${seen[@]}" "$T/run-1-late"
+    check $mpi-checkpoint-not-seen-stays test "$(cat "$T/run-1/checkpoints/latest")" = step-1
     refused hosts-in-a-job '--hosts starts the processes itself' -- -n 2 "${one[@]}" --hosts nofile
     [ -e /usr/local/lib/imece/imece_openmpi.so ] ||
         refused no-plugin 'Open MPI started this process, but imece was built without it' -- -n 2 "$T/alone/imece" "${one[@]:1}"

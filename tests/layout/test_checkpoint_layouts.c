@@ -85,11 +85,25 @@ static im_status start(rig_rank *me, im_context *ctx, im_engine *e)
     return im_checkpoint_load_optimizer(ctx, e, j->from, &meta);
 }
 
+/* Whoever is told that the save is over finds it published: whole, and named by the pointer (B36). */
+static im_status published(const job *j, im_context *ctx)
+{
+    char newest[512], want[512];
+    im_checkpoint_meta meta;
+    snprintf(want, sizeof want, "%s/step-%d", j->save, DONE);
+    IM_TRY(im_checkpoint_latest(ctx, j->save, newest, sizeof newest));
+    if (strcmp(newest, want))
+        return im_fail(ctx, IM_ERR_CHECK, "the save is over, and the newest checkpoint is %s", newest);
+    return im_checkpoint_meta_read(ctx, newest, false, &meta);
+}
+
 static im_status end_save(job *j, int rank, im_context *ctx)
 {
     if (!j->saving[rank])
         return IM_OK;
     j->saved[rank] = im_checkpoint_finish(j->saving[rank]);
+    if (j->saved[rank] == IM_OK)
+        IM_TRY(published(j, ctx));
     j->saving[rank] = NULL;
     snprintf(j->text[rank], sizeof j->text[rank], "%s", im_error_text(ctx));
     if (j->expect_failure)

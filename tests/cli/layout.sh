@@ -25,7 +25,8 @@ expect one-rank 0 'done +6 steps' -- "$IMECE" train "${tiny[@]}" "${watched[@]}"
 layouts=("--tp 2 --dp 2 --zero 1 --sequence-parallel" "--dp 3 --zero 3" "--tp 2 --pp 2 --recompute full" "--tp 4 --recompute selective" "--dp 2 --zero 2 --device deferred --kernels plain")
 for i in "${!layouts[@]}"; do
     read -ra layout <<<"${layouts[$i]}"
-    expect "layout ${layouts[$i]}" 0 'done +6 steps' 'ranks in this process, each of 1 thread' 'rank [0-9], the largest' -- \
+    # B27: rank 0 tells the loss, whichever stage has it
+    expect "layout ${layouts[$i]}" 0 'done +6 steps' '^loss +[1-9][.0-9]+ -> [1-9]' 'ranks in this process, each of 1 thread' 'rank [0-9], the largest' -- \
         "$IMECE" train "${tiny[@]}" "${watched[@]}" --steps 6 "${layout[@]}" --out "$T/l$i"
     check "losses ${layouts[$i]}" near "$T/one" "$T/l$i"
     expect "checkpoint ${layouts[$i]}" 0 'whole' -- "$IMECE" checkpoint verify "$T/l$i"

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "plan/program.h"
+#include "tensor/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -639,6 +640,7 @@ static void test_gathers_ahead(void **state)
 
 /* ---- layouts and batches ---------------------------------------------------------------- */
 
+/* B23 */
 static void test_stages(void **state)
 {
     (void)state;
@@ -708,6 +710,37 @@ static void test_shards_cover(void **state)
             }
 }
 
+/* B15: a tied table of 800 elements lies on the first and the last stage: in a norm of gradients that are all 1 it counts as 28.284, not 40. */
+static void test_tied_norm(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"gpt2\",\"n_embd\":20,\"n_head\":5,\"n_layer\":3,\"vocab_size\":40,\"n_positions\":40,\"n_inner\":50}";
+    static const struct {
+        int tp, dp, pp, zero;
+    } mesh[] = {{1, 1, 2, 0}, {1, 1, 3, 0}, {1, 2, 2, 0}, {1, 2, 2, 1}, {2, 1, 2, 0}, {2, 2, 2, 1}};
+    for (size_t i = 0; i < IM_COUNT_OF(mesh); i++) {
+        world w;
+        open_layout(&w, config, mesh[i].tp, false, IM_RECOMPUTE_NONE, mesh[i].dp, mesh[i].pp, mesh[i].zero, IM_SCHEDULE_1F1B, 2, 4);
+        int32_t table = im_model_find_param(w.model, "transformer.wte.weight");
+        assert_true(table >= 0 && im_param_count(&w.model->param[table]) == 800);
+        double squares = 0;
+        int holders = 0;
+        for (int r = 0; r < w.ranks; r++) {
+            const im_program *p = w.program[r];
+            holders += p->layout->bucket[w.model->param[table].bucket].held;
+            for (uint32_t k = 0; k < p->nbound; k++)
+                if (p->bound[k].op->kind == &im_op_sumsq && p->bound[k].op->bucket == (int32_t)w.model->param[table].bucket)
+                    squares += (double)im_view_count(&p->bound[k].args->v[0]);
+        }
+        assert_int_equal(holders, 2 * mesh[i].tp * mesh[i].dp);
+        if (squares != 800)
+            fail_msg("tp %d dp %d pp %d zero %d: %g squares of the table's 800 elements", mesh[i].tp, mesh[i].dp, mesh[i].pp, mesh[i].zero, squares);
+        cover(&w);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -734,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_shards_cover),
+        cmocka_unit_test(test_tied_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

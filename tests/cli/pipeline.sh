@@ -16,7 +16,8 @@ trace() {
     expect "trace of $name" 0 'bubble planned' -- "$IMECE" train "${tiny[@]}" --valid "$T/d-valid" --eval-batches 5 --steps 7 --trace --out "$T/$name" "$@"
     expect "trace of $name is sound" 0 '[1-9][0-9]* arrows, 5 steps' -- python3 "$IMECE_SOURCE/tests/cli/check_trace.py" "$T/$name/trace.json" --ranks "$ranks" \
         --steps 5 "${words[@]}"
-    check "picture of $name has all ranks twice" test "$(grep -c "<title>rank $((ranks - 1)): backward, micro-batch 1" "$T/$name/pipeline.svg")" -ge 2
+    check "picture of $name has all ranks twice" test "$(grep -c ">rank $((ranks - 1))</text>" "$T/$name/pipeline.svg")" = 2
+    check "picture of $name has what was measured" grep -Eq 'measured, the last step: ([1-9]|0\.[0-9]*[1-9])[.0-9]* (us|ms|s) a step' "$T/$name/pipeline.svg"
 }
 trace 1f1b 2 FORWARD BACKWARD SEND RECV UPDATE -- --pp 2
 trace tp 4 FORWARD BACKWARD SEND RECV -- --pp 2 --tp 2 --sequence-parallel

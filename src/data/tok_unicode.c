@@ -37,12 +37,36 @@ bool im_tok_is_number(uint32_t c)
     return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
 }
 
+/* Hugging Face's tokenizers take what Unicode 8 called punctuation (asked of its Punctuation, version 0.23, for every character): these came later. */
+static bool is_younger_punctuation(uint32_t c)
+{
+    static const uint32_t range[][2] = {
+        {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},     {0xc84, 0xc84},     {0x1b4e, 0x1b4f},   {0x1b7d, 0x1b7f},
+        {0x2e43, 0x2e4f},   {0x2e52, 0x2e5d},   {0x10ead, 0x10ead}, {0x10ed0, 0x10ed0}, {0x10f55, 0x10f59}, {0x10f86, 0x10f89}, {0x113d4, 0x113d5},
+        {0x113d7, 0x113d8}, {0x1144b, 0x1144f}, {0x1145a, 0x1145b}, {0x1145d, 0x1145d}, {0x11660, 0x1166c}, {0x116b9, 0x116b9}, {0x1183b, 0x1183b},
+        {0x11944, 0x11946}, {0x119e2, 0x119e2}, {0x11a3f, 0x11a46}, {0x11a9a, 0x11a9c}, {0x11a9e, 0x11aa2}, {0x11b00, 0x11b09}, {0x11be1, 0x11be1},
+        {0x11c41, 0x11c45}, {0x11c70, 0x11c71}, {0x11ef7, 0x11ef8}, {0x11f43, 0x11f4f}, {0x11fff, 0x11fff}, {0x12ff1, 0x12ff2}, {0x16d6d, 0x16d6f},
+        {0x16e97, 0x16e9a}, {0x16fe2, 0x16fe2}, {0x1e5ff, 0x1e5ff}, {0x1e95e, 0x1e95f},
+    };
+    size_t low = 0, high = IM_COUNT_OF(range);
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c > range[middle][1])
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < IM_COUNT_OF(range) && c >= range[low][0];
+}
+
 bool im_tok_is_punctuation(uint32_t c)
 {
     if (c < 0x80)
         return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+    if (c == 0x166D || c == 0x111C9) /* no longer, since Unicode 12 and 11 */
+        return true;
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO && !is_younger_punctuation(c);
 }
 
 /* ---- normal forms ------------------------------------------------------------------------------------ */

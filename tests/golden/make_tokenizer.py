@@ -85,6 +85,8 @@ def texts():
     out = ["", "a", " ", "Hello world, it's 1923!", "x" * 300, " " * 70 + "x", "a<|endoftext|>b <s> c</s>  <mask>  d[INST] e[INST]f the user\n<tool_call>\t x"]
     out += tok_text.SPECIAL + tok_text.TURKISH + tok_text.CJK + tok_text.ARABIC + tok_text.EMOJI
     out += [tok_text.odd_text(rng, 60) for _ in range(40)]
+    # punctuation that Unicode 8 did not have, and what was punctuation then
+    out += [f"12 \n {c}\u062F a {c}b{c} ." for c in "\u061D\u09FD\u2E42\u2E43\u2E5D\u166D\u1B7E\u3002\U000111C9\U00011B00\U0001E95F"]
     return out
 
 

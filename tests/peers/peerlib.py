@@ -45,7 +45,9 @@ def train_step(model, opt, ids, targets, clip, micro_batch=None):
     total, counted = 0.0, (targets >= 0).sum().item()
     for at in range(0, len(ids), micro_batch):
         logits = model(input_ids=ids[at:at + micro_batch], use_cache=False).logits
-        part = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(),
+        if logits.dtype != torch.float64:
+            logits = logits.float()
+        part = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
                                                  targets[at:at + micro_batch].reshape(-1), reduction="sum") / counted
         part.backward()
         total += part.item()

@@ -19,7 +19,8 @@ enum { DEEPEST = 64 };
 #define NO_SPACES                                                                                                                             \
     "\\x00-\\x08\\x0e-\\x1f\\x21-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
     "\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORDS "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}" /* Oniguruma counts all numbers */
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORDS_ALONE WORDS "\\xb2\\xb3\\xb9\\xbc-\\xbe" /* outside of sets Oniguruma's table of Latin-1 counts these numbers too */
 #define HEX "0-9a-fA-F"
 
 typedef struct reader {
@@ -389,12 +390,12 @@ static im_status read_escape(reader *r)
     if (c == 'p' || c == 'P')
         IM_TRY(read_property(r, start, c == 'P', &flip, &p, buf));
     if (c == 'p' || c == 'P' || shorthand(c, &p, &flip)) {
-        im_str_printf(r->out, "[%s%s]", flip ? "^" : "", p.items);
+        im_str_printf(r->out, "[%s%s]", flip ? "^" : "", strcmp(p.items, WORDS) ? p.items : WORDS_ALONE);
         return IM_OK;
     }
     switch (c) {
-    case 'b': im_str_append(r->out, "(?:(?<=[" WORDS "])(?![" WORDS "])|(?<![" WORDS "])(?=[" WORDS "]))"); break;
-    case 'B': im_str_append(r->out, "(?:(?<=[" WORDS "])(?=[" WORDS "])|(?<![" WORDS "])(?![" WORDS "]))"); break;
+    case 'b': im_str_append(r->out, "(?:(?<=[" WORDS_ALONE "])(?![" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?=[" WORDS_ALONE "]))"); break;
+    case 'B': im_str_append(r->out, "(?:(?<=[" WORDS_ALONE "])(?=[" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?![" WORDS_ALONE "]))"); break;
     case 'A': im_str_append(r->out, "\\A"); break;
     case 'z': im_str_append(r->out, "\\z"); return IM_OK;
     case 'Z': im_str_append(r->out, "\\Z"); return IM_OK;

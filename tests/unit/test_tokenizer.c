@@ -264,6 +264,33 @@ static void test_a_pattern_without_end(void **state)
     im_tok_close(t);
 }
 
+/* The other library's \w: Latin-1's small numbers outside of sets only, other numbers that are no digits never. */
+static void test_what_a_word_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern;
+        size_t n;
+        int32_t ids[3];
+    } cases[] = {{"\\\\w", 1, {2}}, {"\\\\p{Word}", 1, {2}}, {"[\\\\w]", 2, {1, 2}}, {"[[:word:]]", 2, {1, 2}}, {"\\\\W", 2, {0, 1}}, {"[^\\\\w]", 1, {0}}};
+    for (size_t i = 0; i < IM_COUNT_OF(cases); i++) {
+        im_tok *t;
+        im_tok_ids ids = {0};
+        im_str json = {0};
+        im_str_printf(&json,
+                      "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"²\": 1, \"①\": 2}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+                      "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Removed\"}}",
+                      cases[i].pattern);
+        ok(im_tok_parse(ctx, "x.json", json.data, json.len, &t));
+        encode(t, NULL, "a²①", strlen("a²①"), 0, &ids);
+        assert_int_equal(ids.n, cases[i].n);
+        assert_memory_equal(ids.id, cases[i].ids, ids.n * sizeof *ids.id);
+        im_tok_ids_free(&ids);
+        im_str_free(&json);
+        im_tok_close(t);
+    }
+}
+
 /* The same vocabulary and merges as the other library's trainer, which made the golden file from the same texts. */
 static void test_training(void **state)
 {
@@ -321,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_a_long_word),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_a_pattern_without_end),
+        cmocka_unit_test(test_what_a_word_is),
         cmocka_unit_test(test_training),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, setup, teardown);

@@ -84,12 +84,14 @@ static im_status npy_type(source *s, const char *descr)
 {
     char order = descr && (descr[0] == '\'' || descr[0] == '"') ? descr[1] : 0, kind = order ? descr[2] : 0, digit = kind ? descr[3] : 0;
     bool closed = digit && descr[4] == descr[0];
+    const char *end = order ? strchr(descr + 1, descr[0]) : NULL;
+    int shown = end && end - descr < 24 ? (int)(end - descr) + 1 : 8;
     if (!closed || (kind != 'u' && kind != 'i') || !strchr("1248", digit))
-        return im_fail(s->ctx, IM_ERR_UNSUPPORTED, "%s: its values are %.8s; whole numbers are read: u1, u2, u4, u8, i1, i2, i4, i8", s->path,
+        return im_fail(s->ctx, IM_ERR_UNSUPPORTED, "%s: its values are %.*s; whole numbers are read: u1, u2, u4, u8, i1, i2, i4, i8", s->path, shown,
                        descr ? descr : "not told");
     if (order == '>' && digit != '1')
-        return im_fail(s->ctx, IM_ERR_UNSUPPORTED, "%s: its values are big-endian (%.8s): array.astype('<u2').tofile(...) makes others", s->path,
-                       descr);
+        return im_fail(s->ctx, IM_ERR_UNSUPPORTED, "%s: its values are big-endian (%.*s): numpy.save(..., array.astype('<i4')) makes others", s->path,
+                       shown, descr);
     s->size = (size_t)(digit - '0');
     s->is_signed = kind == 'i';
     return IM_OK;

@@ -901,7 +901,7 @@ static void test_import(void **state)
         {"{'descr': '<u2', 'fortran_order': False, 'shape': (2, 3), }", 6, 2, NULL},
         {"{'shape': (6,), 'fortran_order': True, 'descr': '<u2'}", 6, 1, NULL},
         {"{'descr': '<i2', 'fortran_order': False, 'shape': (6,), }", 6, 1, "is negative"},
-        {"{'descr': '>u2', 'fortran_order': False, 'shape': (6,), }", 6, 1, "big-endian"},
+        {"{'descr': '>u2', 'fortran_order': False, 'shape': (6,), }", 6, 1, "big-endian ('>u2')"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 6, 1, "its values are"},
         {"{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (6,), }", 6, 1, "its values are"},
         {"{'descr': '<u2', 'fortran_order': True, 'shape': (2, 3), }", 6, 1, "Fortran"},

@@ -113,10 +113,11 @@ typedef struct im_hooks {
     void (*piece)(void *arg, const char *utf8, size_t n);         /* im_generate: whole characters, as they come */
     bool (*stop)(void *arg);                                      /* true: finish the step, save, return IM_ERR_STOPPED */
     const char *models_dir;                                       /* of named shapes; NULL: those installed with the library */
-    /* im_train: at its end for each rank, im_predict: for the rank that needs most; the classes that are not empty */
+    /* im_train, im_evaluate, im_generate: at their end for each rank, im_predict: for the rank that needs most; the classes that are not empty */
     void (*memory)(void *arg, int rank, const im_class_bytes *classes, size_t n);
-    im_job *
-        job; /* im_train: its ranks are the job's processes, each of which makes the same call; rank 0 alone hears text, step and stop. NULL: threads */
+    /* im_train, im_evaluate, im_generate: their ranks are the processes of the job, each of which makes the same call; rank 0 alone hears text, step,
+     * piece and stop. NULL: they are threads */
+    im_job *job;
 } im_hooks;
 
 /* ---- data, training, evaluation, generation ----------------------------------------------
@@ -142,7 +143,8 @@ typedef struct im_evaluation {
 } im_evaluation;
 im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, im_evaluation *out) IM_MUST_CHECK;
 
-/* Goes on with --prompt or --ids. *text: what was generated, UTF-8 (ids in decimal for models that are not of bytes); free() it. */
+/* Goes on with --prompt or --ids. *text: what was generated, UTF-8 (ids in decimal for models that are not of bytes); free() it. Of
+ * a job's ranks only rank 0 has it, the others an empty text. */
 im_status im_generate(im_context *ctx, const char *const *options, size_t n, const im_hooks *hooks, char **text) IM_MUST_CHECK;
 
 /* ---- generation id by id --------------------------------------------------------------------

@@ -132,6 +132,7 @@ im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, con
     im_observe_eval e = {0};
     IM_TRY(im_arena_create(ctx, &arena));
     im_train_env env = make_env(hooks ? hooks : &no_hooks, buf);
+    env.mpi = hooks && hooks->job ? im_api_job_world(hooks->job) : NULL;
     im_status status = parse(ctx, arena, im_train_eval_rows, IM_TRAIN_EVAL_ROWS, options, n, &o);
     if (status == IM_OK)
         status = im_train_eval_model(ctx, &o, &env, &e);
@@ -143,14 +144,27 @@ im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, con
 
 /* ---- generation ------------------------------------------------------------------------ */
 
+/* The classes that are not empty. */
+static void tell_memory(const im_hooks *hooks, const im_observe_memory *m)
+{
+    im_class_bytes classes[IM_COUNT_OF(m->by_class)];
+    size_t n = 0;
+    for (size_t c = 0; c < m->n; c++)
+        if (m->by_class[c].predicted > 0 || m->by_class[c].measured > 0)
+            classes[n++] = m->by_class[c];
+    hooks->memory(hooks->arg, m->rank, classes, n);
+}
+
 static im_status generate(im_context *ctx, const im_infer_options *o, const im_hooks *hooks, char **text)
 {
     const im_infer_sink sink = {.arg = hooks->arg, .text = hooks->piece, .stop = hooks->stop};
     char buf[PATH_MAX];
     im_infer_result r;
-    IM_TRY(im_infer_generate(ctx, o, models_dir(hooks, buf), &sink, &r));
+    IM_TRY(im_infer_generate(ctx, o, models_dir(hooks, buf), hooks->job ? im_api_job_world(hooks->job) : NULL, &sink, &r));
     im_status status = IM_OK;
     void *copy = NULL;
+    for (int i = 0; i < r.ranks && hooks->memory; i++)
+        tell_memory(hooks, &r.memory[i]);
     if (r.stop == IM_INFER_STOP_ASKED)
         status = im_fail(ctx, IM_ERR_STOPPED, "stopped after %zu new tokens", r.n);
     else

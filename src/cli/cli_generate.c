@@ -1,5 +1,5 @@
 /* imece generate: what a model goes on with. */
-#include "cli/cli.h"
+#include "cli/launch.h"
 #include "infer/infer.h"
 
 #include <inttypes.h>
@@ -102,26 +102,58 @@ static void sum_up(im_cli *cli, const im_infer_result *r)
     im_log(cli->ctx, IM_LOG_INFO, "generate", "%zu tokens read in %.2f s, %zu new at %.4g/s, ready after %.2f s; stopped by %s%s%s", r->nprompt,
            r->prompt_s, r->n, r->n && r->next_s > 0 ? (double)r->n / r->next_s : 0, r->load_s, why, r->stop_string ? " " : "",
            r->stop_string ? r->stop_string : "");
+    for (int i = 0; i < r->ranks; i++) {
+        im_str text = {0};
+        im_observe_memory_text(&r->memory[i], &text);
+        im_log(cli->ctx, IM_LOG_INFO, "generate", "memory of %s", im_str_text(&text));
+        im_str_free(&text);
+    }
 }
 
-static im_status generate(im_cli *cli, im_infer_options *o, const im_option_list *rest)
+typedef struct request {
+    im_infer_options o;
+    im_option_list rest;
+} request;
+
+static void tell(im_cli *cli, const im_infer_options *o, const screen *s, const im_infer_result *r)
 {
-    if (o->prompt_logprobs && !o->json)
-        return im_fail(cli->ctx, IM_ERR_ARG, "--logprobs-of-prompt is part of the JSON object: give --json too");
-    IM_TRY(resolve_prompt(cli, rest, o));
-    screen s = {.json = o->json};
-    im_infer_sink sink = {.arg = &s, .text = show_text, .stop = stop};
-    im_infer_result r;
-    IM_TRY(im_infer_generate(cli->ctx, o, cli->models_dir, &sink, &r));
     if (o->json)
-        print_json(&r);
-    else if (r.n && s.last != '\n' && (cli->out_is_terminal || !r.bytes))
+        print_json(r);
+    else if (r->n && s->last != '\n' && (cli->out_is_terminal || !r->bytes))
         putchar('\n');
     fflush(stdout);
-    im_status status = IM_OK;
     if (!ferror(stdout)) /* else main tells */
-        sum_up(cli, &r);
-    if (im_cli_signal())
+        sum_up(cli, r);
+}
+
+/* Rank 0 alone reads standard input, and writes. */
+static im_status read_prompt(im_cli *cli, request *q, bool quiet)
+{
+    if (q->o.prompt_logprobs && !q->o.json)
+        return im_fail(cli->ctx, IM_ERR_ARG, "--logprobs-of-prompt is part of the JSON object: give --json too");
+    if (!quiet)
+        return resolve_prompt(cli, &q->rest, &q->o);
+    if (!q->o.prompt && !q->o.ids)
+        q->o.prompt = "-"; /* rank 0's */
+    return IM_OK;
+}
+
+static im_status generate(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet)
+{
+    request *q = arg;
+    im_status status = read_prompt(cli, q, quiet);
+    if (status != IM_OK) {
+        if (mpi)
+            im_comm_mpi_world_abort(mpi, im_error_text(cli->ctx));
+        return status;
+    }
+    screen s = {.json = q->o.json};
+    im_infer_sink sink = {.arg = &s, .text = show_text, .stop = stop};
+    im_infer_result r;
+    IM_TRY(im_infer_generate(cli->ctx, &q->o, cli->models_dir, mpi, &sink, &r));
+    if (!quiet)
+        tell(cli, &q->o, &s, &r);
+    if (im_cli_signal() && r.stop == IM_INFER_STOP_ASKED)
         status = im_fail(cli->ctx, IM_ERR_STOPPED, "stopped after %zu new tokens", r.n);
     im_infer_result_free(&r);
     return status;
@@ -129,30 +161,33 @@ static im_status generate(im_cli *cli, im_infer_options *o, const im_option_list
 
 static int run_generate(im_cli *cli, int argc, char **argv)
 {
-    im_infer_options o = {0};
-    im_option_list rest = {0};
-    im_status status = im_cli_options(cli, argc, argv, &o, NULL, &rest);
-    if (status != IM_OK)
-        return im_cli_exit(cli, status);
-    im_cli_catch_signals();
-    return im_cli_exit(cli, generate(cli, &o, &rest));
+    request q = {0};
+    im_status parsed = im_cli_options(cli, argc, argv, &q.o, NULL, &q.rest);
+    return im_cli_run_as_job(cli, q.o.deadline, parsed, generate, &q);
 }
 
 const im_cli_command im_cli_generate_command = {
     .name = "generate",
     .args = "[-]",
     .help = "Go on with a prompt: text, or ids.",
-    .about = "Writes what the model goes on with, as it comes; the prompt is not repeated. Ids are drawn at temperature 0.8 from the likeliest\n"
-             "95 %, with a fixed seed: the same command writes the same text, another --seed another one, and --temperature 0 always takes the\n"
-             "likeliest. It ends after --max-tokens, at the model's end of text (eos_token_id in its config), or before a --stop text.\n"
-             "\n"
-             "Text goes through the tokenizer.json in the model's directory; models of bytes (what imece data build makes) need none. Only whole\n"
-             "characters are written, bytes that are no UTF-8 become U+FFFD. Without a tokenizer give --ids; ids are written then.\n"
-             "\n"
-             "  imece generate --model run --prompt \"Once \" --max-tokens 200 --seed 7\n"
-             "  imece generate --model ./SmolLM2-135M-Instruct --chat --prompt \"Where is Ankara?\" --temperature 0\n"
-             "  imece generate --model ./SmolLM2-135M --ids 504,260 --temperature 0 --json\n"
-             "  imece generate --model run - < letter.txt",
+    .about =
+        "Writes what the model goes on with, as it comes; the prompt is not repeated. Ids are drawn at temperature 0.8 from the likeliest\n"
+        "95 %, with a fixed seed: the same command writes the same text, another --seed another one, and --temperature 0 always takes the\n"
+        "likeliest. It ends after --max-tokens, at the model's end of text (eos_token_id in its config), or before a --stop text.\n"
+        "\n"
+        "Text goes through the tokenizer.json in the model's directory; models of bytes (what imece data build makes) need none. Only whole\n"
+        "characters are written, bytes that are no UTF-8 become U+FFFD. Without a tokenizer give --ids; ids are written then.\n"
+        "\n"
+        "  imece generate --model run --prompt \"Once \" --max-tokens 200 --seed 7\n"
+        "  imece generate --model ./SmolLM2-135M-Instruct --chat --prompt \"Where is Ankara?\" --temperature 0\n"
+        "  imece generate --model ./SmolLM2-135M --ids 504,260 --temperature 0 --json\n"
+        "  imece generate --model run - < letter.txt\n"
+        "\n"
+        "Several ranks share the model as in imece train: each has its part of the weights and of the cache, one of them draws, and the ids are\n"
+        "those of one rank. They are threads of this process, or as mpirun starts them.\n"
+        "\n"
+        "  imece generate --model ./SmolLM2-135M --prompt \"Once\" --tp 2\n"
+        "  mpirun -n 4 imece generate --model ./SmolLM2-135M --prompt \"Once\" --tp 2 --pp 2",
     .rows = im_infer_rows,
     .nrows = IM_INFER_ROWS,
     .run = run_generate,

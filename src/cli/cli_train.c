@@ -52,49 +52,30 @@ static void lost(void *arg)
     _exit(IM_EXIT_FAILED);
 }
 
-/* As a rank of the job, when a launcher started this process. Options that are wrong on some ranks only are told to the others, who wait. */
-static im_status run(im_cli *cli, const im_train_options *o, im_status parsed, im_train_env *env)
+static im_status run(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet)
 {
-    bool quiet = env->mpi && im_comm_mpi_where(env->mpi).rank > 0;
-    if (quiet) { /* rank 0 speaks for all */
-        env->text = NULL;
-        env->measure_rate = false;
-        im_context_copy_log(cli->ctx, cli->ctx, IM_LOG_ERROR);
-    }
-    im_status status = parsed;
-    if (parsed == IM_OK)
-        status = im_train_execute(cli->ctx, o, env);
-    else if (env->mpi)
-        im_comm_mpi_world_abort(env->mpi, im_error_text(cli->ctx));
-    if (quiet) /* told already: by rank 0, or by this rank when that one does not answer */
-        im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
-    return status;
+    const im_train_options *o = arg;
+    terminal t = {.cli = cli, .json = o->json};
+    im_train_env env = {.arg = &t,
+                        .text = quiet ? NULL : show,
+                        .stop = stop,
+                        .lost = lost,
+                        .measure_rate = !quiet,
+                        .models_dir = cli->models_dir,
+                        .began = cli->start,
+                        .mpi = mpi};
+    return im_train_execute(cli->ctx, o, &env);
 }
 
 static int run_train(im_cli *cli, int argc, char **argv)
 {
     im_train_options o;
-    im_comm_mpi_world *mpi;
     im_status parsed = im_train_options_parse(cli->ctx, cli->arena, argc, argv, &o);
     if (parsed == IM_OK && o.hosts && !im_comm_mpi_launcher(getenv))
         return im_cli_exit(cli, im_cli_start_job(cli, &o, argc, argv));
-    im_cli_catch_signals();
-    im_status status = im_cli_join_job(cli, parsed == IM_OK ? o.deadline : 0, &mpi);
-    if (status != IM_OK) {
-        int code = im_cli_exit(cli, status);
-        if (status == IM_ERR_TIMEOUT)
-            _exit(code); /* MPI is half started: nothing of it may be waited for */
-        return code;
-    }
     if (parsed == IM_OK && o.hosts)
         parsed = im_fail(cli->ctx, IM_ERR_ARG, "--hosts starts the processes itself: leave out either --hosts or mpirun (srun)");
-    terminal t = {.cli = cli, .json = parsed == IM_OK && o.json};
-    im_train_env env = {
-        .arg = &t, .text = show, .stop = stop, .lost = lost, .measure_rate = true, .models_dir = cli->models_dir, .began = cli->start, .mpi = mpi};
-    status = run(cli, &o, parsed, &env);
-    int code = im_cli_exit(cli, status);
-    im_comm_mpi_world_destroy(mpi);
-    return code;
+    return im_cli_run_as_job(cli, parsed == IM_OK ? o.deadline : 0, parsed, run, &o);
 }
 
 const im_cli_command im_cli_train_command = {

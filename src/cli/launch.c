@@ -114,3 +114,30 @@ im_status im_cli_join_job(im_cli *cli, double seconds, im_comm_mpi_world **out)
     im_context_set_rank(cli->ctx, im_comm_mpi_where(*out).rank);
     return IM_OK;
 }
+
+int im_cli_run_as_job(im_cli *cli, double deadline, im_status parsed, im_status (*run)(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet),
+                      void *arg)
+{
+    im_comm_mpi_world *mpi;
+    im_cli_catch_signals();
+    im_status status = im_cli_join_job(cli, parsed == IM_OK ? deadline : 0, &mpi);
+    if (status != IM_OK) {
+        int code = im_cli_exit(cli, status);
+        if (status == IM_ERR_TIMEOUT)
+            _exit(code); /* MPI is half started: nothing of it may be waited for */
+        return code;
+    }
+    bool quiet = mpi && im_comm_mpi_where(mpi).rank > 0;
+    if (quiet)
+        im_context_copy_log(cli->ctx, cli->ctx, IM_LOG_ERROR);
+    status = parsed;
+    if (parsed == IM_OK)
+        status = run(cli, arg, mpi, quiet);
+    else if (mpi)
+        im_comm_mpi_world_abort(mpi, im_error_text(cli->ctx));
+    if (quiet) /* told already: by rank 0, or by this rank when that one does not answer */
+        im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
+    int code = im_cli_exit(cli, status);
+    im_comm_mpi_world_destroy(mpi);
+    return code;
+}

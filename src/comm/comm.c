@@ -33,7 +33,7 @@ im_status im_comm_init(im_comm *c, const im_comm_table *b, im_device *d, int ran
     im_status status;
     void *p;
     *c = (im_comm){.backend = b, .device = d, .ctx = ctx, .rank = rank, .size = size, .id = id, .deadline = deadline, .queue = IM_QUEUE_MAX};
-    if (size > 1 && !cfg->comm_threads && !cfg->deferred)
+    if (size > 1 && !cfg->comm_threads && !cfg->comm_inline && !cfg->deferred)
         return im_fail(ctx, IM_ERR_ARG, "a communicator of %d ranks needs a device with comm_threads: an operation waits for the others", size);
     IM_TRY_GOTO(im_alloc(ctx, IM_COMM_CALLS, sizeof *c->call, &p), fini);
     c->call = p;

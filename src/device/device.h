@@ -74,6 +74,9 @@ typedef struct im_device_config {
     im_pace pace;      /* PACED: both above 0 */
     int slow_ns;       /* deferred: sleep before each item, to shake orders; 0 none */
     bool comm_threads; /* queues from IM_QUEUE_COMM0 up have threads of their own: for communicators of several ranks */
+    /* instead: communication of several ranks runs where it is called, as on every queue. For programs that go one way, where who is waited for never
+     * waits for who waits: no thread is woken for an operation whose result the next op reads at once */
+    bool comm_inline;
 } im_device_config;
 
 im_status im_device_open(im_context *ctx, const im_device_config *cfg, im_device **out) IM_MUST_CHECK;

@@ -90,6 +90,26 @@ im_status im_engine_agree(im_engine *e, im_context *ctx, im_status own)
     return own != IM_OK ? own : im_fail(ctx, (im_status)error.code, "rank %d: %s", (int)first, error.text);
 }
 
+_Static_assert((int)IM_CLASS_COUNT <= (int)IM_AGREE_VALUES, "one all-reduce tells a rank's classes");
+
+im_status im_engine_rank_memory(im_engine *e, int rank, im_observe_memory *out)
+{
+    double predicted[IM_CLASS_COUNT], touched[IM_CLASS_COUNT];
+    im_memory m;
+    im_engine_memory(e, &m);
+    for (int c = 0; c < IM_CLASS_COUNT; c++) {
+        bool mine = rank == im_engine_rank(e);
+        predicted[c] = mine ? (double)m.by_class[c] : 0;
+        touched[c] = mine ? (double)im_engine_touched(e, (im_class)c) : 0;
+    }
+    IM_TRY(im_engine_combine(e, predicted, IM_CLASS_COUNT, IM_SUM));
+    IM_TRY(im_engine_combine(e, touched, IM_CLASS_COUNT, IM_SUM));
+    *out = (im_observe_memory){.rank = rank, .n = IM_CLASS_COUNT};
+    for (int c = 0; c < IM_CLASS_COUNT; c++)
+        out->by_class[c] = (im_class_bytes){.name = im_class_name((im_class)c), .predicted = predicted[c], .measured = touched[c]};
+    return IM_OK;
+}
+
 void im_engine_abort(im_engine *e)
 {
     if (im_engine_ranks(e) > 1)

@@ -118,7 +118,14 @@ typedef struct im_metrics {
 im_status im_engine_metrics(im_engine *e, im_metrics *out) IM_MUST_CHECK;
 /* Adam's step count, for resume. */
 im_status im_engine_set_updates(im_engine *e, int64_t updates) IM_MUST_CHECK;
-/* INFER: what the last run sampled: ids[batch], logprob[batch]; with all_logits row[batch*seq_len] log-probabilities of the given targets. Waits. */
+/* INFER: the cache of a rank has its kv heads of its stage's blocks, in runs of IM_KV_BLOCK positions. Position i*IM_KV_BLOCK and those behind it of a
+ * sequence lie in number `block` from now on, on this rank; at first in sequence * blocks + i. Waits. */
+int64_t im_engine_kv_blocks(const im_engine *e); /* of all sequences; 0: no INFER program */
+im_status im_engine_place_block(im_engine *e, int64_t sequence, int64_t i, int32_t block) IM_MUST_CHECK;
+/* This rank draws: of the last stage, the first tensor-parallel rank. The whole last stage has row. */
+bool im_engine_samples(const im_engine *e);
+/* INFER: what the last run sampled: ids[batch], logprob[batch]; with all_logits row[batch*seq_len] log-probabilities of the given targets. Waits.
+ * IM_ERR_ARG on a rank that has no such result. */
 im_status im_engine_sampled(im_engine *e, size_t i, int32_t *ids, float *logprob, float *row) IM_MUST_CHECK;
 
 /* Program i as it runs; NULL: there is none. */

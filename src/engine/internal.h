@@ -43,6 +43,7 @@ struct im_engine {
     size_t ncache, cap_cache;
     im_buffer scratch, probe; /* probe: 64 bytes of CARRY for im_op_finite and hyper-parameters' staging */
     im_buffer scalar[IM_SCALAR_COUNT];
+    im_buffer kv_table;  /* nbytes 0: no INFER program */
     im_staging *staging; /* per micro-batch */
     size_t nstaging;
     im_event *written; /* [nbucket]: the last snapshot's write of the bucket */

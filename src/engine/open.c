@@ -168,6 +168,23 @@ static im_status write_kv_positions(im_engine *e)
     return IM_OK;
 }
 
+/* Each sequence's blocks in their order. */
+static im_status write_kv_table(im_engine *e)
+{
+    for (size_t i = 0; i < e->nrun && !e->kv_table.nbytes; i++)
+        e->kv_table = im_engine_value(e, i, IM_ROLE_CARRY, IM_CARRY_KV_TABLE, -1);
+    if (!e->kv_table.nbytes)
+        return IM_OK;
+    void *memory;
+    IM_TRY(im_alloc(e->ctx, e->kv_table.nbytes, 1, &memory));
+    int32_t *block = memory;
+    for (size_t k = 0; k < e->kv_table.nbytes / sizeof *block; k++)
+        block[k] = (int32_t)k;
+    im_status status = im_engine_copy_in(e, e->kv_table, block, e->kv_table.nbytes);
+    free(memory);
+    return status;
+}
+
 /* ---- prepared ops ----------------------------------------------------------------------- */
 
 /* The state for a bound op: one for each different (kind, args). */
@@ -372,6 +389,7 @@ static im_status fill_engine(im_engine *e)
         for (size_t i = 0; i < e->nrun && !e->scalar[k].nbytes; i++)
             e->scalar[k] = im_engine_value(e, i, IM_ROLE_SCALAR, k, -1);
     IM_TRY(write_rope(e));
+    IM_TRY(write_kv_table(e));
     return write_kv_positions(e);
 }
 

@@ -1,5 +1,6 @@
 /* engine: runs a program: for each op, its waits, then the kernel or the collective on its queue. */
 #include "engine/internal.h"
+#include "tensor/ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,6 +46,16 @@ static int neighbour(unsigned channel)
     return channel == IM_CH_ACT_OUT || channel == IM_CH_GRAD_IN ? 1 : 0;
 }
 
+/* Where the operand's view begins. */
+static im_buffer at_view(const im_bound *x, int i)
+{
+    im_buffer b = x->buf[i];
+    size_t skip = b.nbytes - (x->hi[i] - x->lo[i]);
+    b.offset += skip;
+    b.nbytes -= skip;
+    return b;
+}
+
 im_status im_engine_collective(im_engine *e, const im_bound *x, const im_step *s, im_queue *q)
 {
     im_comm *c = e->group[x->op->group][x->op->queue];
@@ -59,7 +70,7 @@ im_status im_engine_collective(im_engine *e, const im_bound *x, const im_step *s
     case IM_COLL_REDUCE_SCATTER:
         return im_comm_reduce_scatter(c, q, x->buf[0], x->buf[1], im_engine_counts(e, x->op, s->target, counts), t, IM_SUM, NULL);
     case IM_COLL_ALL_GATHER: {
-        im_buffer whole = x->buf[1], own = x->buf[0];
+        im_buffer whole = at_view(x, 1), own = at_view(x, 0);
         im_engine_counts(e, x->op, s->target, counts);
         t = (im_dtype)v[1].dtype;
         if (!v[0].ndim) { /* in place: the own part lies where it will be */
@@ -208,10 +219,38 @@ im_status im_engine_metrics(im_engine *e, im_metrics *out)
     return IM_OK;
 }
 
+int64_t im_engine_kv_blocks(const im_engine *e)
+{
+    return (int64_t)(e->kv_table.nbytes / sizeof(int32_t));
+}
+
+im_status im_engine_place_block(im_engine *e, int64_t sequence, int64_t i, int32_t block)
+{
+    int64_t n = im_engine_kv_blocks(e), each = 0;
+    for (size_t k = 0; k < e->nrun && !each; k++) /* kv_max is the same in all INFER programs */
+        each = e->want[k].mode == IM_MODE_INFER ? im_kv_blocks(e->want[k].kv_max) : 0;
+    int64_t at = sequence * each + i;
+    if (sequence < 0 || i < 0 || i >= each || at >= n || block < 0 || block >= n)
+        return im_fail(e->ctx, IM_ERR_ARG, "block %d for run %lld of sequence %lld: the cache has %lld blocks, a sequence at most %lld", block,
+                       (long long)i, (long long)sequence, (long long)n, (long long)each);
+    im_buffer b = e->kv_table;
+    b.offset += (size_t)at * sizeof block;
+    b.nbytes = sizeof block;
+    IM_TRY(quiet(e));
+    return im_engine_copy_in(e, b, &block, sizeof block);
+}
+
+bool im_engine_samples(const im_engine *e)
+{
+    return e->layout->place.pp == e->layout->mesh.pp - 1 && e->layout->place.tp == 0;
+}
+
 im_status im_engine_sampled(im_engine *e, size_t i, int32_t *ids, float *logprob, float *row)
 {
     if (i >= e->nrun || e->want[i].mode != IM_MODE_INFER)
         return im_fail(e->ctx, IM_ERR_ARG, "program %zu does not sample", i);
+    if (e->layout->place.pp != e->layout->mesh.pp - 1 || ((ids || logprob) && !im_engine_samples(e)))
+        return im_fail(e->ctx, IM_ERR_ARG, "program %zu samples on another rank", i);
     IM_TRY(quiet(e));
     size_t B = (size_t)e->want[i].batch, n = B * (size_t)e->want[i].seq_len;
     if (ids)

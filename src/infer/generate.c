@@ -1,5 +1,5 @@
 /* A prompt and its continuation: options in, text out as it comes. */
-#include "infer/infer.h"
+#include "infer/internal.h"
 
 #include "data/data.h"
 
@@ -288,7 +288,8 @@ static im_status make_room(im_context *ctx, const im_infer_options *o, int64_t m
     return IM_OK;
 }
 
-static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *o, const im_tok *tok, const im_infer_sink *sink, im_infer_result *r)
+static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *o, im_infer_config cfg, const im_tok *tok, const im_infer_sink *sink,
+                          im_infer_result *r)
 {
     int64_t most = 0;
     double t0 = im_clock_now();
@@ -296,7 +297,6 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
     IM_TRY(make_prompt(ctx, o, g, tok, &end, r));
     IM_TRY(count_new(ctx, o, im_infer_model(g), r->nprompt, &most));
     IM_TRY(make_room(ctx, o, most, r));
-    im_infer_config cfg = im_infer_config_of(o);
     cfg.positions = (int64_t)r->nprompt + most;
     cfg.first_feed = (int64_t)r->nprompt;
     IM_TRY(im_infer_start(g, &cfg));
@@ -307,21 +307,42 @@ static im_status generate(im_context *ctx, im_infer *g, const im_infer_options *
     r->load_s = t1 - t0;
     r->prompt_s = t2 - t1;
     r->next_s = im_clock_now() - t2;
-    return IM_OK;
+    void *memory;
+    IM_TRY(im_alloc(ctx, (size_t)im_infer_ranks(g), sizeof(im_observe_memory), &memory));
+    r->memory = memory;
+    r->ranks = im_infer_ranks(g);
+    return im_infer_memory(g, r->memory);
 }
 
-im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, const im_infer_sink *sink, im_infer_result *out)
+/* As rank 0, which has the prompt. */
+static im_status lead(im_context *ctx, im_infer *g, const im_infer_options *o, im_infer_config cfg, const im_infer_sink *sink, im_infer_result *r)
 {
     static const im_infer_sink none = {0};
-    im_infer_result r = {0};
-    im_infer *g;
-    IM_TRY(check_options(ctx, o));
-    IM_TRY(im_infer_open(ctx, o->model, models_dir, &g));
     im_tok *tok = NULL;
     im_status status = im_infer_open_tokenizer(ctx, g, &tok);
     if (status == IM_OK)
-        status = generate(ctx, g, o, tok, sink ? sink : &none, &r);
+        status = generate(ctx, g, o, cfg, tok, sink ? sink : &none, r);
     im_tok_close(tok);
+    return status;
+}
+
+im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, im_comm_mpi_world *mpi, const im_infer_sink *sink,
+                            im_infer_result *out)
+{
+    im_infer_result r = {0};
+    im_infer *g = NULL;
+    im_infer_config cfg = im_infer_config_of(o);
+    cfg.mpi = mpi;
+    im_status status = check_options(ctx, o);
+    if (status == IM_OK)
+        status = im_infer_open(ctx, o->model, models_dir, &g);
+    if (status == IM_OK)
+        status = mpi && im_comm_mpi_where(mpi).rank ? im_infer_follow(g, &cfg) : lead(ctx, g, o, cfg, sink, &r);
+    bool met = g && g->session->mpi; /* then the others are told as they wait */
+    if (g)
+        status = im_infer_end(g, status);
+    if (status != IM_OK && mpi && !met)
+        im_comm_mpi_world_abort(mpi, im_error_text(ctx));
     im_infer_close(g);
     if (status == IM_OK)
         *out = r;
@@ -336,6 +357,7 @@ void im_infer_result_free(im_infer_result *r)
     free(r->id);
     free(r->prompt_logprob);
     free(r->logprob);
+    free(r->memory);
     im_str_free(&r->text);
     *r = (im_infer_result){0};
 }
@@ -383,5 +405,11 @@ void im_infer_result_json(const im_infer_result *r, im_str *out)
     put_text("text", r->bytes ? im_str_text(&r->text) : NULL, r->text.len, out);
     im_str_printf(out, ", \"stop\": \"%s\", ", im_infer_stop_name(r->stop));
     put_text("stop_string", r->stop_string, r->stop_string ? strlen(r->stop_string) : 0, out);
-    im_str_append(out, "}");
+    im_str_append(out, ", \"memory\": [");
+    for (int i = 0; i < r->ranks; i++) {
+        im_str_append(out, i ? ", {" : "{");
+        im_observe_memory_json(&r->memory[i], out);
+        im_str_append(out, "}");
+    }
+    im_str_append(out, "]}");
 }

@@ -1,5 +1,8 @@
 /* infer: a model that goes on with what it is given.
  *
+ * Ranks share the model as in training, tensor and pipeline parallel. Rank 0 is the caller's: it is fed, asked and alone decides; the others, threads or
+ * processes of an MPI job, follow its orders (orders.c). One rank draws an id and tells all, so that all have the same sequence.
+ *
  * Two levels. A generator: ids in, the next id out, through a key/value cache. `im_infer_generate`: a prompt in, text out as it
  * comes, until an end; the command line and the public interface are built on it.
  */
@@ -8,6 +11,7 @@
 
 #include "base/option.h"
 #include "checkpoint/session.h"
+#include "observe/observe.h"
 #include "data/tokenizer.h"
 
 /* ---- generator: one sequence ------------------------------------------------------------------ */
@@ -33,10 +37,21 @@ typedef struct im_infer_config {
     int threads; /* 0: all usable cores */
     im_kernels kernels;
     bool deferred;
+    int tp, pp;             /* ranks; 0: 1 */
+    double deadline;        /* seconds that a rank waits for the others in one operation; 0: 300 */
+    im_comm_mpi_world *mpi; /* this process is a rank of it; NULL: the other ranks are threads */
 } im_infer_config;
 
-/* Programs, memory, weights; the sequence is empty. May be called again with another config. */
+/* Programs, memory, weights; the sequence is empty. May be called again with another config, unless ranks are processes. Of an MPI job: rank 0. */
 im_status im_infer_start(im_infer *g, const im_infer_config *cfg) IM_MUST_CHECK;
+/* A process above rank 0, in place of im_infer_start and all that comes behind it: does what rank 0 says until that one closes its generator. How ids
+ * are drawn, and how many, is rank 0's to say. */
+im_status im_infer_follow(im_infer *g, const im_infer_config *cfg) IM_MUST_CHECK;
+/* How the ranks end: those of the generator are told so. status: how the caller ended. Returned is what says most of the cause. */
+im_status im_infer_end(im_infer *g, im_status status) IM_MUST_CHECK;
+int im_infer_ranks(const im_infer *g);
+/* After the start: bytes of all ranks [ranks], as they were predicted and as they lie in memory. */
+im_status im_infer_memory(im_infer *g, im_observe_memory *out) IM_MUST_CHECK;
 /* Appends ids to the sequence; nothing is allocated. logprob (NULL, or n entries; only with prompt_logprobs): of each id under the
  * model given those before it; NaN for the first of each feed, before which nothing was computed. After an error the sequence is undefined:
  * start again. */
@@ -84,11 +99,13 @@ typedef struct im_infer_options {
     int precision; /* 1: bf16 */
     int64_t threads;
     int kernels, device; /* im_kernels; 1: deferred */
-    bool json;           /* for the command line */
-    bool chat;           /* the prompt is what a user says */
-    int chat_format;     /* im_chat_format */
+    int64_t tp, pp;
+    double deadline;
+    bool json;       /* for the command line */
+    bool chat;       /* the prompt is what a user says */
+    int chat_format; /* im_chat_format */
 } im_infer_options;
-enum { IM_INFER_ROWS = 17 };
+enum { IM_INFER_ROWS = 20 };
 extern const im_option im_infer_rows[IM_INFER_ROWS];
 
 /* ---- text through the model's tokenizer (tokens.c) ------------------------------------------------- */
@@ -132,14 +149,18 @@ typedef struct im_infer_result {
     const char *stop_string;         /* of the options; NULL when that was not the reason */
     bool bytes;                      /* text is text, not ids: a model of bytes, or one with a tokenizer.json */
     double load_s, prompt_s, next_s; /* seconds: until ready, for the prompt, for the new ids */
+    int ranks;
+    im_observe_memory *memory; /* [ranks] */
 } im_infer_result;
 
 /* Options as the table's rows say. Refused: no prompt or two, text for a model that is not of bytes, ids that are none or not below the
- * vocabulary, more positions than the model has. */
-im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, const im_infer_sink *sink,
+ * vocabulary, more positions than the model has, layouts that it cannot have. mpi: this process is a rank of the job; NULL: ranks are threads. Rank 0 alone
+ * reads the prompt, and has a result; the others' is empty. */
+im_status im_infer_generate(im_context *ctx, const im_infer_options *o, const char *models_dir, im_comm_mpi_world *mpi, const im_infer_sink *sink,
                             im_infer_result *out) IM_MUST_CHECK;
 void im_infer_result_free(im_infer_result *r);
-/* {"prompt_ids": [..], "ids": [..], "logprobs": [..], "text": .. or null, "stop": .., "stop_string": .. or null}; with prompt_logprobs those too. */
+/* {"prompt_ids": [..], "ids": [..], "logprobs": [..], "text": .. or null, "stop": .., "stop_string": .. or null,
+ * "memory": [{"rank": 0, "predicted": {CLASS: bytes, ..}, "measured": {..}}, ..]}; with prompt_logprobs those too. */
 void im_infer_result_json(const im_infer_result *r, im_str *out);
 
 #endif

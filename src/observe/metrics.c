@@ -151,21 +151,26 @@ im_status im_observe_put_event(im_observe_file *f, int64_t step, const char *nam
     return put_line(f, &line);
 }
 
-static void put_classes(im_str *line, const char *key, const char *const *name, const double *nbytes, int n)
+static void put_classes(im_str *line, const char *key, const im_observe_memory *m, bool measured)
 {
     im_str_printf(line, ", \"%s\": {", key);
-    for (int i = 0; i < n; i++)
-        im_str_printf(line, "%s\"%s\": %.0f", i ? ", " : "", name[i], nbytes[i]);
+    for (size_t i = 0; i < m->n; i++)
+        im_str_printf(line, "%s\"%s\": %.0f", i ? ", " : "", m->by_class[i].name, measured ? m->by_class[i].measured : m->by_class[i].predicted);
     im_str_append(line, "}");
 }
 
-im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured,
-                                int n)
+void im_observe_memory_json(const im_observe_memory *m, im_str *out)
+{
+    im_str_printf(out, "\"rank\": %d", m->rank);
+    put_classes(out, "predicted", m, false);
+    put_classes(out, "measured", m, true);
+}
+
+im_status im_observe_put_memory(im_observe_file *f, int64_t step, const im_observe_memory *m)
 {
     im_str line = {0};
-    im_str_printf(&line, "{\"step\": %" PRId64 ", \"event\": \"memory\", \"rank\": %d", step, rank);
-    put_classes(&line, "predicted", name, predicted, n);
-    put_classes(&line, "measured", name, measured, n);
+    im_str_printf(&line, "{\"step\": %" PRId64 ", \"event\": \"memory\", ", step);
+    im_observe_memory_json(m, &line);
     im_str_append(&line, "}");
     return put_line(f, &line);
 }

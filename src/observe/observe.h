@@ -39,9 +39,18 @@ im_status im_observe_put_step(im_observe_file *f, const im_observe_step *s) IM_M
 im_status im_observe_put_eval(im_observe_file *f, const im_observe_eval *e) IM_MUST_CHECK;
 /* {"step": .., "event": NAME, "text": ..}; text may be NULL. */
 im_status im_observe_put_event(im_observe_file *f, int64_t step, const char *name, const char *text) IM_MUST_CHECK;
-/* {"step": .., "event": "memory", "rank": .., "predicted": {CLASS: bytes, ..}, "measured": {..}} of n classes. */
-im_status im_observe_put_memory(im_observe_file *f, int64_t step, int rank, const char *const *name, const double *predicted, const double *measured,
-                                int n) IM_MUST_CHECK;
+/* Bytes of one rank, by class. */
+typedef struct im_observe_memory {
+    int rank;
+    size_t n; /* 0: not known */
+    im_class_bytes by_class[12];
+} im_observe_memory;
+/* {"step": .., "event": "memory", "rank": .., "predicted": {CLASS: bytes, ..}, "measured": {..}} */
+im_status im_observe_put_memory(im_observe_file *f, int64_t step, const im_observe_memory *m) IM_MUST_CHECK;
+/* "rank": .., "predicted": {CLASS: bytes, ..}, "measured": {..} */
+void im_observe_memory_json(const im_observe_memory *m, im_str *out);
+/* "rank 1, predicted and touched: weights 26.1 MiB 26.1 MiB, ..." of the classes that have bytes */
+void im_observe_memory_text(const im_observe_memory *m, im_str *out);
 void im_observe_close(im_observe_file *f); /* NULL is allowed */
 /* Cuts a torn last line and then, from the end, the lines of steps after `step`. An absent file is fine. */
 im_status im_observe_cut(im_context *ctx, const char *path, int64_t step) IM_MUST_CHECK;
@@ -68,15 +77,10 @@ typedef struct im_observe_summary {
     double first_valid, last_valid, first_bits, last_bits; /* bits per byte < 0: not known */
     double tokens_per_s, mfu;
     size_t mem_predicted, mem_peak;
-    size_t mem_start; /* resident when the command began */
-    int nrank_memory; /* > 0: the rank that needs most, by class */
-    int memory_rank;
-    struct {
-        const char *name;
-        size_t predicted, measured;
-    } memory[12];
-    const char *run;        /* directory */
-    const char *checkpoint; /* NULL: none */
+    size_t mem_start;         /* resident when the command began */
+    im_observe_memory memory; /* of the rank that needs most */
+    const char *run;          /* directory */
+    const char *checkpoint;   /* NULL: none */
 } im_observe_summary;
 void im_observe_summary_text(const im_observe_summary *s, im_str *out); /* lines, each with newline */
 void im_observe_summary_json(const im_observe_summary *s, im_str *out);

@@ -60,6 +60,20 @@ void im_observe_progress(const im_observe_step *s, int64_t total, double eta_s, 
         im_str_printf(out, " | ETA %s", im_observe_duration(eta, sizeof eta, eta_s));
 }
 
+void im_observe_memory_text(const im_observe_memory *m, im_str *out)
+{
+    char a[32], b[32];
+    const char *before = "";
+    im_str_printf(out, "rank %d, predicted and touched: ", m->rank);
+    for (size_t i = 0; i < m->n; i++) {
+        const im_class_bytes *c = &m->by_class[i];
+        if (!(c->predicted > 0 || c->measured > 0))
+            continue;
+        im_str_printf(out, "%s%s %s %s", before, c->name, im_format_bytes(a, sizeof a, c->predicted), im_format_bytes(b, sizeof b, c->measured));
+        before = ", ";
+    }
+}
+
 void im_observe_summary_text(const im_observe_summary *s, im_str *out)
 {
     char a[32], b[32];
@@ -90,13 +104,11 @@ void im_observe_summary_text(const im_observe_summary *s, im_str *out)
     if (s->mem_start)
         im_str_printf(out, ", %s of it before the run began", im_format_bytes(b, sizeof b, (double)s->mem_start));
     im_str_append(out, "\n");
-    if (s->nrank_memory > 0)
-        im_str_printf(out, "            rank %d, predicted and touched: ", s->memory_rank);
-    for (int i = 0; i < s->nrank_memory; i++)
-        im_str_printf(out, "%s%s %s %s", i ? ", " : "", s->memory[i].name, im_format_bytes(a, sizeof a, (double)s->memory[i].predicted),
-                      im_format_bytes(b, sizeof b, (double)s->memory[i].measured));
-    if (s->nrank_memory > 0)
+    if (s->memory.n) {
+        im_str_append(out, "            ");
+        im_observe_memory_text(&s->memory, out);
         im_str_append(out, "\n");
+    }
     im_str_printf(out, "run         %s\n", s->run);
     if (s->checkpoint)
         im_str_printf(out, "checkpoint  %s\n", s->checkpoint);

@@ -248,19 +248,20 @@ static void attention_batch(im_lowerer *L, const qkv *x, im_use o, im_use lse)
     attention_constants(L, op);
 }
 
-/* Of new tokens over the key/value cache, into which theirs are written first. */
+/* Of new tokens over the key/value cache, into whose blocks theirs are written first. It has this rank's kv heads of this stage's blocks. */
 static void attention_cached(im_lowerer *L, const qkv *x, im_use o, im_use lse)
 {
     int64_t M = L->program->spec.kv_max;
-    im_view cache = im_view_make(L->A, 4, (int64_t[]){L->B, M, L->K, L->arch->E});
+    im_view cache = im_view_make(L->A, 4, (int64_t[]){L->B * im_kv_blocks(M), IM_KV_BLOCK, L->K, L->arch->E});
+    im_use table = im_use_carry(IM_CARRY_KV_TABLE, IM_READ, im_view_2d(IM_I32, L->B, im_kv_blocks(M)));
     for (int i = 0; i < 2; i++)
         im_lower_op(L, &im_op_kv_write, i ? "cache values" : "cache keys",
-                    IM_USES(token_use(L, x, i ? V : K, IM_READ), im_use_kv(i, IM_MODIFY, cache)));
+                    IM_USES(token_use(L, x, i ? V : K, IM_READ), im_use_kv(i, IM_MODIFY, cache), table));
     im_use pos_q = im_use_carry(IM_CARRY_POS, IM_READ, tokens(L));
     im_use pos_k = im_use_carry(IM_CARRY_KV_POS, IM_READ, im_view_2d(IM_I32, L->B, M));
     im_op *op = im_lower_op(L, &im_op_attention, "attention",
                             IM_USES(token_use(L, x, Q, IM_READ), im_use_kv(0, IM_READ, cache), im_use_kv(1, IM_READ, cache), pos_q, pos_k,
-                                    im_use_absent(), im_use_absent(), o, lse));
+                                    im_use_absent(), im_use_absent(), o, lse, table));
     attention_constants(L, op);
     op->args.i[4] = 1;
 }

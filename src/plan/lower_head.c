@@ -177,19 +177,39 @@ static void row_logprobs(im_lowerer *L, im_use y)
     }
 }
 
+/* (B,V) of the last token of each sequence, from all ranks that have rows of the vocabulary. */
+static im_use last_logits(im_lowerer *L, im_use y)
+{
+    const im_arch *a = L->arch;
+    im_use own = im_use_temp(im_lower_temp(L), IM_WRITE, im_view_2d(IM_F32, L->B, L->V));
+    logits_of(L, read_as(y, im_view_2d_stride(L->A, L->B, a->D, L->T * a->D, (L->T - 1) * a->D)), own);
+    if (L->tp == 1)
+        return read_as(own, own.v);
+    im_use all = im_use_temp(im_lower_temp(L), IM_WRITE, im_view_2d(IM_F32, L->B, a->V));
+    for (int64_t b = 0; b < L->B; b++) {
+        im_use part = read_as(own, slice(IM_F32, b, 1, L->V)), row = all;
+        row.v = slice(IM_F32, b, 1, a->V);
+        im_op *op = im_lower_collective(L, IM_COLL_ALL_GATHER, IM_GROUP_TP, IM_QUEUE_TP, "logits", IM_USES(part, row));
+        op->by_rows = true;
+        op->rows = a->V;
+        op->cols = 1;
+    }
+    return read_as(all, all.v);
+}
+
 void im_lower_sample(im_lowerer *L)
 {
     const im_arch *a = L->arch;
     const im_program_spec *s = &L->program->spec;
     im_use y = im_use_temp(im_lower_temp(L), IM_WRITE, im_view_2d(L->A, L->n, a->D)), stat = im_use_temp(im_lower_temp(L), IM_WRITE, stat_view(L));
-    im_use logits = im_use_temp(im_lower_temp(L), IM_WRITE, im_view_2d(IM_F32, L->B, L->V));
     im_lower_norm(L, "last norm", im_use_edge(-1, 0, IM_READ, y.v), IM_SLOT_NORM1_W, IM_SLOT_NORM1_B, y, stat, im_use_absent(), im_use_absent());
     if (s->all_logits)
         row_logprobs(L, y);
-    /* the last token of each sequence */
-    logits_of(L, read_as(y, im_view_2d_stride(L->A, L->B, a->D, L->T * a->D, (L->T - 1) * a->D)), logits);
+    im_use logits = last_logits(L, y);
+    if (L->program->layout->place.tp) /* the first rank draws */
+        return;
     im_op *op = im_lower_op(L, &im_op_sample, "sample",
-                            IM_USES(read_as(logits, logits.v), im_use_carry(IM_CARRY_SAMPLE_ID, IM_WRITE, im_view_1d(IM_I32, L->B)),
+                            IM_USES(logits, im_use_carry(IM_CARRY_SAMPLE_ID, IM_WRITE, im_view_1d(IM_I32, L->B)),
                                     im_use_carry(IM_CARRY_SAMPLE_LOGPROB, IM_WRITE, im_view_1d(IM_F32, L->B))));
     op->args.f[0] = s->temperature;
     op->args.f[1] = s->top_p;

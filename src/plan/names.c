@@ -74,6 +74,7 @@ void im_value_print(const im_value *v, im_str *out)
                                                         "segments",
                                                         "rotary table",
                                                         "cache positions",
+                                                        "cache blocks",
                                                         "sampled ids",
                                                         "sampled log-probabilities",
                                                         "row log-probabilities"};

@@ -39,6 +39,10 @@ typedef struct im_plan {
 void im_plan_defaults(im_plan *p, const im_model *m);
 /* Cross-field rules, each a named function; the message names the option and the nearest values that work. */
 im_status im_plan_validate(im_context *ctx, const im_plan *p) IM_MUST_CHECK;
+enum { IM_PLAN_MAX_THREADS = 64 }; /* ranks that are threads of one process */
+/* The rules, and the job's size (processes; 0: ranks are threads of this process). A layout that is refused is told with the nearest ones that work.
+ * batch_follows: the global batch was not given, it is one micro-batch of each dp rank. */
+im_status im_plan_check_layout(im_context *ctx, const im_plan *p, bool batch_follows, int processes) IM_MUST_CHECK;
 /* Meshes of exactly `ranks` ranks that the rules allow with the rest of the plan, the most like its own first; at most `most`. Returns how many.
  * global_batch 0: one micro-batch of each dp rank. */
 int im_plan_nearest(const im_plan *p, int ranks, im_mesh *out, int most);

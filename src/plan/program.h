@@ -94,7 +94,8 @@ typedef enum im_carry {
     IM_CARRY_POS,
     IM_CARRY_SEG, /* of a micro-batch */
     IM_CARRY_ROPE,
-    IM_CARRY_KV_POS, /* tables, written once */
+    IM_CARRY_KV_POS,   /* tables, written once */
+    IM_CARRY_KV_TABLE, /* blocks of the key/value cache that each sequence has */
     IM_CARRY_SAMPLE_ID,
     IM_CARRY_SAMPLE_LOGPROB,
     IM_CARRY_ROW, /* results of INFER */

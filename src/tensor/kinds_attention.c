@@ -28,21 +28,25 @@ static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_
 {
     IM_TRY(need_heads(ctx, k, a, 0, (int64_t[]){-1, -1, -1, -1}));
     const int64_t *q = a->v[0].shape;
-    IM_TRY(need_heads(ctx, k, a, 1, (int64_t[]){q[0], -1, -1, q[3]}));
+    bool paged = a->n == 10 && im_op_has(a, 9);
+    IM_TRY(need_heads(ctx, k, a, 1, (int64_t[]){paged ? -1 : q[0], paged ? IM_KV_BLOCK : -1, -1, q[3]}));
     const int64_t *kv = a->v[1].shape;
+    int64_t keys = paged ? a->v[4].shape[1] : kv[1];
     IM_TRY(need_heads(ctx, k, a, 2, kv));
+    if (paged)
+        IM_TRY(need_places(ctx, k, a, 9, q[0], im_kv_blocks(keys)));
     if (kv[2] < 1 || q[2] % kv[2] != 0)
         return im_op_bad(ctx, k, a, 0, "%lld heads are not a multiple of %lld kv heads", (long long)q[2], (long long)kv[2]);
     IM_TRY(need_places(ctx, k, a, 3, q[0], q[1]));
-    IM_TRY(need_places(ctx, k, a, 4, q[0], kv[1]));
+    IM_TRY(need_places(ctx, k, a, 4, q[0], keys));
     if (im_op_has(a, 5) != im_op_has(a, 6))
         return im_fail(ctx, IM_ERR_ARG, "%s: operands seg_q and seg_k come together or not at all", k->name);
     IM_TRY(need_places(ctx, k, a, 5, q[0], q[1]));
-    IM_TRY(need_places(ctx, k, a, 6, q[0], kv[1]));
+    IM_TRY(need_places(ctx, k, a, 6, q[0], keys));
     IM_TRY(need_heads(ctx, k, a, 7, q));
     IM_TRY(im_op_need_dtype(ctx, k, a, 8, IM_F32));
     IM_TRY(im_op_need_shape(ctx, k, a, 8, 3, q));
-    for (int i = 9; i < a->n; i++)
+    for (int i = 9; a->n > 10 && i < a->n; i++)
         IM_TRY(need_heads(ctx, k, a, i, i < 11 ? q : kv));
     if (!(a->f[1] >= 0.0 && a->f[1] < 1.0))
         return im_fail(ctx, IM_ERR_ARG, "%s: dropout is %g, it must be at least 0 and below 1", k->name, a->f[1]);
@@ -57,7 +61,7 @@ static im_status check_attention(im_context *ctx, const im_op_kind *k, const im_
 /* Causal counts half of the square when queries and keys are the same tokens. */
 static double pairs(const im_op_args *a)
 {
-    double Tq = (double)a->v[0].shape[1], Tk = (double)a->v[1].shape[1], n = Tq * Tk;
+    double Tq = (double)a->v[0].shape[1], Tk = (double)a->v[4].shape[1], n = Tq * Tk;
     if (a->i[0] != 0 && Tq == Tk)
         n = Tq * (Tq + 1) / 2;
     if (a->i[1] > 0 && n > Tq * (double)a->i[1])
@@ -80,9 +84,9 @@ static void cost_attention_grad(const im_op_args *a, im_op_cost *cost)
 const im_op_kind im_op_attention = {
     .name = "attention",
     .min_operands = 9,
-    .max_operands = 9,
+    .max_operands = 10,
     .operand = {IM_READ("q"), IM_READ("k"), IM_READ("v"), IM_READ("pos_q"), IM_READ("pos_k"), IM_READ_OPTIONAL("seg_q"), IM_READ_OPTIONAL("seg_k"),
-                IM_WRITE("o"), IM_WRITE("lse")},
+                IM_WRITE("o"), IM_WRITE("lse"), IM_READ_OPTIONAL("table")},
     .check = check_attention,
     .cost = cost_attention,
     .plain = {.run = im_plain_attention, .workspace = im_plain_attention_workspace},

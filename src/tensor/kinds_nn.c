@@ -329,6 +329,11 @@ static im_status check_kv_write(im_context *ctx, const im_op_kind *k, const im_o
     IM_TRY(need_activations(ctx, k, a, 1));
     IM_TRY(im_op_need_shape(ctx, k, a, 0, 4, (int64_t[]){-1, -1, -1, -1}));
     const im_view *v = &a->v[0];
+    if (im_op_has(a, 2)) {
+        IM_TRY(im_op_need_dtype(ctx, k, a, 2, IM_I32));
+        IM_TRY(im_op_need_shape(ctx, k, a, 2, 2, (int64_t[]){v->shape[0], -1}));
+        return im_op_need_shape(ctx, k, a, 1, 4, (int64_t[]){-1, IM_KV_BLOCK, v->shape[2], v->shape[3]});
+    }
     IM_TRY(im_op_need_shape(ctx, k, a, 1, 4, (int64_t[]){v->shape[0], -1, v->shape[2], v->shape[3]}));
     if (v->shape[1] > a->v[1].shape[1])
         return im_op_bad(ctx, k, a, 1, "has %lld positions, operand k has %lld", (long long)a->v[1].shape[1], (long long)v->shape[1]);
@@ -345,8 +350,8 @@ static void cost_kv_write(const im_op_args *a, im_op_cost *cost)
 const im_op_kind im_op_kv_write = {
     .name = "kv_write",
     .min_operands = 2,
-    .max_operands = 2,
-    .operand = {IM_READ("k"), IM_MODIFY("cache")},
+    .max_operands = 3,
+    .operand = {IM_READ("k"), IM_MODIFY("cache"), IM_READ_OPTIONAL("table")},
     .check = check_kv_write,
     .cost = cost_kv_write,
     .plain = {.run = im_plain_kv_write},

@@ -48,13 +48,19 @@ extern const im_op_kind im_op_head_norm;
  * the sum of dy*w*x over the i[1] columns. f[0] eps; f[1]: the share of along's part that goes to this dx, 1 unless dy is one of several parts
  * of a gradient whose dx are added up. */
 extern const im_op_kind im_op_head_norm_grad;
+/* A paged key/value cache: tokens of a sequence lie in blocks of so many, anywhere in memory that all sequences share. */
+enum { IM_KV_BLOCK = 64 };
+static inline int64_t im_kv_blocks(int64_t tokens)
+{
+    return (tokens + IM_KV_BLOCK - 1) / IM_KV_BLOCK;
+}
 /* q (B,Tq,H,E), k (B,Tk,K,E), v (B,Tk,K,E) (R), pos_q (B,Tq), pos_k (B,Tk) i32 (R), seg_q, seg_k i32 (R, both or neither),
  * o (B,Tq,H,E) (W), lse (B,Tq,H) fp32 (W). A query sees keys with pos_k <= pos_q (i[0] 1: causal), pos_q - pos_k < i[1] (0: no
  * window) and equal segments. H is a multiple of K. f[0] scale of scores, f[1] dropout p on probabilities, i[2] dropout seed, i[3] site,
  * i[4] 1: only the first now->kv_len keys count, i[5] first sample of this micro-batch in the step's batch, i[6] global number of head 0
  * (dropout is keyed by global sample, head, positions), i[7] heads in all when ALiBi's slopes (im_alibi_slope) times pos_k - pos_q are added to the
- * scores, 0: they are not.
- * Never stores Tq x Tk. A query without a visible key gives o 0 and lse -inf. */
+ * scores, 0: they are not. With table (B,blocks) i32 (R, opt): k and v are (N,IM_KV_BLOCK,K,E), and keys i*IM_KV_BLOCK.. of sequence b lie in
+ * block table[b,i]; the bits are those of keys that lie in one piece. Never stores Tq x Tk. A query without a visible key gives o 0 and lse -inf. */
 extern const im_op_kind im_op_attention;
 /* 2^-(8/n) for head 0 of n, a power of two; its powers for the others; further heads fall between (Press et al., 2021, and BLOOM). */
 double im_alibi_slope(int64_t head, int64_t heads);
@@ -108,7 +114,8 @@ extern const im_op_kind im_op_adamw;
 /* logits (n,V) fp32 (R), id (n) i32 (W), logprob (n) fp32 (W; of the chosen id under the plain softmax). f[0] temperature (0: greedy), f[1] top-p,
  * i[0] top-k (0: all), i[1] seed, i[2] real vocabulary. Random key: seed, now->pos, row. Ties: the lower id. */
 extern const im_op_kind im_op_sample;
-/* k (B,T,K,E) (R), cache (B,M,K,E) (M): cache[b, now->pos + t] = k[b, t]. */
+/* k (B,T,K,E) (R), cache (B,M,K,E) (M): cache[b, now->pos + t] = k[b, t]. With table (B,blocks) i32 (R, opt): cache (N,IM_KV_BLOCK,K,E), and tokens
+ * i*IM_KV_BLOCK.. of sequence b lie in block table[b,i]. A number that is none fails the op. */
 extern const im_op_kind im_op_kv_write;
 /* x (any, 1-D) (R), out f64 (2) (W): index of the first value that is not finite (-1: none), and the value. */
 extern const im_op_kind im_op_finite;

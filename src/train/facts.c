@@ -27,36 +27,6 @@ static uint64_t hash_row(const im_train_run *r, size_t i)
     return h;
 }
 
-enum { SAMPLE = 256 }; /* elements */
-
-/* Names, types, shapes, and the first and last elements of each tensor: two sets of weights for one model differ there. */
-static im_status hash_weights(im_context *ctx, const char *dir, uint64_t *h)
-{
-    im_weights *w;
-    im_status status = IM_OK;
-    float sample[2][SAMPLE];
-    IM_TRY(im_weights_open(ctx, dir, &w));
-    for (size_t i = 0; i < im_weights_count(w); i++) {
-        const im_st_tensor *t = im_weights_at(w, i);
-        int64_t n = 1;
-        for (int d = 0; d < t->ndim; d++)
-            n *= t->shape[d];
-        *h = im_hash64(t->name, strlen(t->name), *h);
-        *h = im_hash64(t->dtype_name, strlen(t->dtype_name), *h);
-        *h = im_hash64(t->shape, sizeof *t->shape * t->ndim, *h);
-        int64_t part = n < SAMPLE ? n : SAMPLE;
-        if (!t->known_dtype || !part)
-            continue;
-        IM_TRY_GOTO(im_weights_read(ctx, w, t, 0, part, IM_F32, sample[0]), close_weights);
-        IM_TRY_GOTO(im_weights_read(ctx, w, t, n - part, part, IM_F32, sample[1]), close_weights);
-        for (int k = 0; k < 2; k++)
-            *h = im_hash64(sample[k], (size_t)part * sizeof **sample, *h);
-    }
-close_weights:
-    im_weights_close(w);
-    return status;
-}
-
 static im_status hash_model(im_train_run *r, uint64_t *h)
 {
     const char *dir = r->from[0] ? r->from : r->o.init == IM_TRAIN_INIT_AUTO ? r->model->dir : NULL;
@@ -65,7 +35,7 @@ static im_status hash_model(im_train_run *r, uint64_t *h)
     *h = im_hash64(im_str_text(&config), config.len, 0);
     im_str_free(&config);
     IM_TRY(status);
-    return dir && im_checkpoint_has_weights(dir) ? hash_weights(r->ctx, dir, h) : IM_OK;
+    return dir && im_checkpoint_has_weights(dir) ? im_checkpoint_hash_weights(r->ctx, dir, h) : IM_OK;
 }
 
 im_status im_train_facts(im_train_run *r, im_train_fact *fact)

@@ -91,14 +91,6 @@ im_status im_train_load_state(im_train_run *r, const char *from) IM_MUST_CHECK;
 void im_train_close_rank(im_train_run *r);
 void im_train_teardown(im_train_run *r);
 
-/* ---- token_bytes.c */
-/* *out: [vocabulary], free(); NULL when it is not known. */
-im_status im_train_token_bytes(im_context *ctx, const im_model *m, const char *tokenizer_dir, int32_t **out) IM_MUST_CHECK;
-
-/* ---- refuse.c */
-/* The plan's rules, and the job's size. A layout that is refused is told with the nearest ones that work. */
-im_status im_train_check_layout(im_train_run *r) IM_MUST_CHECK;
-
 /* ---- team.c: ranks as threads of this process */
 /* After setup: starts the other ranks; each opens its device and comes to the point where its engine is opened. r->device and r->world
  * are open then. One rank: only that. */

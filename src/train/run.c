@@ -1,7 +1,5 @@
-/* im_train_run: set up, show the plan, train, sum up. Also `imece eval`. */
+/* im_train_run: set up, show the plan, train, sum up. */
 #include "train/internal.h"
-
-#include "checkpoint/session.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -124,57 +122,5 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     im_train_teardown(r);
     im_train_watchdog_stop(r);
     free(r);
-    return status;
-}
-
-/* ---- imece eval ------------------------------------------------------------------------------ */
-
-typedef struct eval_job {
-    im_checkpoint_session session;
-    im_feed *data;
-    int32_t *token_bytes;
-    im_train_eval eval;
-} eval_job;
-
-static im_status eval_setup(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, eval_job *j)
-{
-    im_program_want want[IM_TRAIN_EVAL_PARTS];
-    size_t nwant = 0;
-    if (o->model && !o->data) /* a missing model is told first */
-        return im_fail(ctx, IM_ERR_ARG, "--data is missing: the prefix of a token file");
-    IM_TRY(im_checkpoint_session_open(ctx, o->model, env->models_dir, &j->session));
-    im_plan *p = &j->session.plan;
-    p->seq_len = o->seq_len;
-    p->micro_batch = p->global_batch = p->eval_batch = o->batch;
-    p->precision = o->precision == IM_TRAIN_BF16 ? IM_BF16 : IM_F32;
-    p->threads = o->threads ? (int)o->threads : p->threads;
-    IM_TRY(im_plan_validate(ctx, p)); /* seq-len and batch are sound before they divide the file */
-    im_feed_config cfg = {.seq_len = o->seq_len,
-                          .vocab = j->session.model->arch.V,
-                          .pack = (im_pack)o->pack,
-                          .attention = (im_reach)o->attention,
-                          .too_long = (im_long)o->too_long,
-                          .valid = true};
-    IM_TRY(im_feed_open(ctx, o->data, &cfg, &j->data));
-    im_feed_warn_tokenizer(ctx, j->data, j->session.model->dir);
-    p->documents = im_feed_documents(j->data);
-    IM_TRY(im_train_token_bytes(ctx, j->session.model, j->session.model->dir, &j->token_bytes));
-    im_train_eval_plan(j->data, o->seq_len, o->batch, o->batches, j->token_bytes, &j->eval);
-    im_train_eval_want(&j->eval, want, &nwant);
-    return im_checkpoint_session_start(ctx, &j->session, o->device == 1, (im_kernels)o->kernels, want, nwant);
-}
-
-im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, im_observe_eval *out)
-{
-    eval_job j = {0};
-    im_observe_eval e = {0};
-    im_status status = eval_setup(ctx, o, env, &j);
-    if (status == IM_OK)
-        status = im_train_eval_run(ctx, j.session.engine, &j.eval, env, &e);
-    im_checkpoint_session_close(&j.session);
-    im_feed_close(j.data);
-    free(j.token_bytes);
-    if (status == IM_OK)
-        *out = e;
     return status;
 }

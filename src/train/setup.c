@@ -124,7 +124,7 @@ static im_status make_plan(im_train_run *r)
     IM_TRY(im_train_plan(r->ctx, &r->o, r->model, r->cut, p));
     p->documents = r->data ? im_feed_documents(r->data) : r->o.attention == IM_REACH_DOCUMENT; /* im_train_predict: no data */
     p->threads = r->o.threads ? (int)r->o.threads : cores > r->ranks_here ? cores / r->ranks_here : 1;
-    IM_TRY(im_train_check_layout(r));
+    IM_TRY(im_plan_check_layout(r->ctx, p, r->batch_follows, r->env->mpi ? im_comm_mpi_where(r->env->mpi).size : 0));
     r->want[r->nwant++] = (im_program_want){.mode = IM_MODE_TRAIN};
     if (r->valid)
         im_train_eval_want(&r->eval, r->want, &r->nwant);

@@ -60,7 +60,6 @@ typedef struct im_train_options {
     const char *fault;
 } im_train_options;
 
-enum { IM_TRAIN_MAX_RANKS = 64 }; /* threads of one process */
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
 enum { IM_TRAIN_ROWS = 59, IM_TRAIN_SAVED_ROWS = 53 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
@@ -89,6 +88,9 @@ typedef struct im_train_clock {
 double im_train_lr(const im_train_options *o, const im_train_clock *c);
 /* Steps after which --steps or --tokens end the run, whichever is first; 0: neither is given. */
 int64_t im_train_total_steps(const im_train_options *o);
+
+/* Bytes of text that each id stands for: *out [vocabulary], free(); NULL when it is not known. */
+im_status im_train_token_bytes(im_context *ctx, const im_model *m, const char *tokenizer_dir, int32_t **out) IM_MUST_CHECK;
 
 /* ---- evaluation (rule 3): one sum, one count ------------------------------------------------- */
 
@@ -171,10 +173,13 @@ typedef struct im_train_eval_options {
     int64_t seq_len, batch, batches, threads;
     int precision, kernels, device;
     int pack, attention, too_long; /* im_pack, im_reach, im_long */
+    int64_t tp, dp, pp;
+    double deadline;
     bool json;
 } im_train_eval_options;
-enum { IM_TRAIN_EVAL_ROWS = 13 };
+enum { IM_TRAIN_EVAL_ROWS = 17 };
 extern const im_option im_train_eval_rows[IM_TRAIN_EVAL_ROWS];
+/* All ranks get the result. env->memory hears each rank's bytes at the end. */
 im_status im_train_eval_model(im_context *ctx, const im_train_eval_options *o, const im_train_env *env, im_observe_eval *out) IM_MUST_CHECK;
 
 #endif

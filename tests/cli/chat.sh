@@ -61,6 +61,8 @@ sed 's/"hidden_size": 16/"hidden_size": 32/' config-257.json >config-turns.json
 expect "plain turns: learned" 0 -- "$IMECE" train --model config-turns.json --data turns-train --steps 80 --seq-len 32 --micro-batch 4 --lr 1e-2 --warmup 5 --threads 1 --out run-turns
 expect "plain turns: the answer ends before the user's next turn" 0 '"text": " b", "stop": "eos", "stop_string": null' -- \
     "$IMECE" generate --model run-turns --chat --prompt b --max-tokens 40 --temperature 0 --threads 1 --json
+expect "plain turns: the same on two ranks" 0 '"text": " b", "stop": "eos", "stop_string": null' -- \
+    "$IMECE" generate --model run-turns --chat --prompt b --max-tokens 40 --temperature 0 --threads 1 --json --tp 2
 expect "a form whose tokens are not there" 2 'needs the token <\|start_header_id\|>, which .*tok.* does not have|needs the token <\|start_header_id\|>, which .*run-chatml.* does not have' -- \
     "$IMECE" generate --model run-chatml --chat --chat-format llama3 --prompt hi --threads 1
 expect "--chat with ids" 2 '--chat is for a --prompt' -- "$IMECE" generate --model run-chatml --chat --ids 1,2 --threads 1

@@ -57,7 +57,7 @@ sed -i 's/"eos_token_id": *256/"eos_token_id": [7, 32]/' "$T/ends/config.json"
 expect "end of text: any of several ids" 0 '"ids": \[([0-9]+, )*32\].*"text": "[^ ]*", "stop": "eos"' -- "${G[@]}" --model "$T/ends" --prompt "satır" --max-tokens 60 --temperature 0 --json
 
 # ---- JSON, log-probabilities ----------------------------------------------------------------------------------
-expect json 0 '^\{"prompt_ids": \[1, 2, 3\], "ids": \[[0-9, ]+\], "logprobs": \[-[-0-9., e]+\], "text": null, "stop": "length", "stop_string": null\}$' -- \
+expect json 0 '^\{"prompt_ids": \[1, 2, 3\], "ids": \[[0-9, ]+\], "logprobs": \[-[-0-9., e]+\], "text": null, "stop": "length", "stop_string": null, "memory": \[\{"rank": 0, "predicted": \{.*\}, "measured": \{.*\}\}\]\}$' -- \
     "${G[@]}" --model "$ids" --ids 1,2,3 --max-tokens 5 --json
 expect "log-probabilities of the prompt" 0 '"prompt_logprobs": \[null(, -[0-9.e-]+){2}\]' -- "${G[@]}" --model "$ids" --ids 1,2,3 --max-tokens 1 --json --logprobs-of-prompt
 expect "ids are written where text is not known" 0 '^[0-9]+( [0-9]+){4}$' -- "${G[@]}" --model "$ids" --ids "1 2 3" --max-tokens 5 --temperature 0
@@ -66,6 +66,31 @@ expect bf16 0 '^[0-9]+( [0-9]+){4}$' -- "${G[@]}" --model "$ids" --ids "1 2 3" -
 seq -s, 1 60 >"$T/long"
 expect "a prompt up to the model's positions" 0 '"prompt_ids": \[1, 2, .* 60\], "ids": \[[0-9]+(, [0-9]+){3}\]' -- \
     sh -c "'$IMECE' generate --threads 1 --model '$ids' --ids - --temperature 1 --json <'$T/long'"
+
+# ---- ranks that are threads: what one rank says -----------------------------------------------------------------
+ids_of() { sed 's/.*"ids": \(\[[^]]*\]\).*/\1/' "$1"; }
+draw --temperature 1.5 --seed 3 --json >"$T/one"
+draw --temperature 1.5 --seed 3 >"$T/a"
+for layout in "--tp 2" "--pp 2" "--tp 2 --pp 2" "--tp 4" "--tp 2 --device deferred"; do
+    # shellcheck disable=SC2086
+    expect "greedy, $layout" 0 'stopped by length' 'memory of rank 1, predicted and touched: weights .*kv cache' -- \
+        "${G[@]}" --model "$run" --prompt "satır " --max-tokens 40 --temperature 0 $layout
+    check "the same text, once, $layout" cmp "$T/out" "$T/greedy"
+    # shellcheck disable=SC2086
+    draw --temperature 1.5 --seed 3 --json $layout >"$T/b"
+    check "the same draws, $layout" test "$(ids_of "$T/one")" = "$(ids_of "$T/b")"
+done
+draw --temperature 1.5 --seed 3 --tp 2 --pp 2 >"$T/b"
+check "drawn text as it comes" cmp "$T/a" "$T/b"
+check "standard input, tp 2" sh -c "echo 'satır ' | '$IMECE' generate --threads 1 --model '$run' - --max-tokens 40 --temperature 0 --tp 2 | cmp - '$T/greedy'"
+[ -z "$word" ] || expect "stop text, pp 2" 0 "\"stop\": \"stop string\", \"stop_string\": \"$word\"" -- "${G[@]}" --model "$run" --prompt "satır " --max-tokens 40 --temperature 0 --stop "$word" --json --pp 2
+expect "end of text, tp 2" 0 '"stop": "eos".*"memory": \[\{"rank": 0,.*\{"rank": 1,' -- "${G[@]}" --model "$T/ends" --prompt "satır" --max-tokens 60 --temperature 0 --json --tp 2
+expect "log-probabilities of the prompt, tp 2 x pp 2" 0 '"prompt_logprobs": \[null(, -[0-9.e-]+){2}\]' -- "${G[@]}" --model "$ids" --ids 1,2,3 --max-tokens 1 --json --logprobs-of-prompt --tp 2 --pp 2
+expect "no new tokens, pp 2" 0 '"ids": \[\], "logprobs": \[\]' -- "${G[@]}" --model "$run" --prompt ab --max-tokens 0 --json --pp 2
+expect "tp that the heads do not allow" 2 'tp 3 is neither .*nearest: 2, 4; layouts of 3 ranks: pp 3$' -- "${G[@]}" --model "$run" --prompt a --tp 3
+check "told once" test "$(grep -c 'tp 3 is neither' "$T/err")" = 1
+expect "more stages than blocks" 2 'pp 5 stages, but .* has 4 blocks; at most that many stages; .*layouts of 4 ranks: ' -- "${G[@]}" --model "$run" --prompt a --pp 5
+expect "a bad prompt before ranks start" 2 '--ids: 101 \(number 1\)' -- "${G[@]}" --model "$ids" --ids 101 --tp 2
 
 # ---- refusals ---------------------------------------------------------------------------------------------------
 expect "no model" 2 '--model is missing' -- "${G[@]}" --prompt a
@@ -110,6 +135,20 @@ elif [ $code = 0 ] || [ $code = 130 ]; then # too early, before the program list
     ok "Ctrl-C: the moment was missed"
 else
     fail "Ctrl-C" "exit code $code"
+    show err
+fi
+# ---- the same with two ranks: both end
+"${G[@]}" --model "$run" --prompt a --max-tokens 1000 --temperature 1 --kernels plain --tp 2 --json >"$T/out" 2>"$T/err" &
+pid=$!
+for _ in $(seq 100); do sleep 0.05; kill -0 $pid 2>/dev/null && kill -INT $pid && break; done
+wait $pid
+code=$?
+if [ $code = 4 ]; then
+    check "Ctrl-C, tp 2: exit 4" grep -q '"stop": "asked"' "$T/out"
+elif [ $code = 0 ] || [ $code = 130 ]; then
+    ok "Ctrl-C, tp 2: the moment was missed"
+else
+    fail "Ctrl-C, tp 2" "exit code $code"
     show err
 fi
 finish

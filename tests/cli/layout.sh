@@ -80,6 +80,20 @@ cp "$T/d-train.idx" "$T/bad.idx"
 printf '\377\377' | dd of="$T/bad.bin" bs=1 seek=$((2 * 16 * 35)) conv=notrunc 2>/dev/null
 expect rank-data 1 'bad.bin: holds the id 65535' -- "$IMECE" train --model "$model" --data "$T/bad" --order sequential --seq-len 16 --micro-batch 10 --global-batch 40 --threads 1 --dp 4 --steps 3 --out "$T/f"
 
+# evaluation: one rank's loss on any layout, told once; a batch that nothing divides
+loss_of() { sed 's/.*"loss": \([0-9.]*\),.*/\1/' "$1"; }
+evaluate=("$IMECE" eval --model "$T/alone" --data "$T/d-train" --seq-len 16 --batch 3 --batches 5 --threads 1 --json)
+expect eval-alone 0 '^\{"loss": [0-9.]+.*"tokens": 240, .*"memory": \[\{"rank": 0, "predicted": \{"weights": [0-9]+' -- "${evaluate[@]}"
+alone=$(loss_of "$T/out")
+for layout in "--tp 2" "--pp 2" "--dp 2" "--dp 3 --pp 2" "--tp 2 --pp 2 --dp 2"; do
+    # shellcheck disable=SC2086
+    expect "eval $layout" 0 '"tokens": 240, .*\{"rank": 1,' -- "${evaluate[@]}" $layout
+    check "eval $layout: the loss of one rank" awk -v a="$alone" -v b="$(loss_of "$T/out")" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 * a && -d < 1e-5 * a) }'
+    check "eval $layout: told once" test "$(wc -l <"$T/out")" = 1
+done
+expect eval-refuse-tp 2 'tp 3 .*nearest: 2, 4; no layout of 3|tp 3 .*layouts of 3 ranks: dp 3' -- "${evaluate[@]}" --tp 3
+expect eval-refuse-pp 2 'pp 5 stages.*4 blocks.*layouts of 5 ranks: ' -- "${evaluate[@]}" --pp 5
+
 # refusals: before anything is written, with what would work
 refuse() {
     local name=$1 regex=$2

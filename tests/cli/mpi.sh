@@ -11,6 +11,11 @@ losses() { grep -o '"loss": [0-9.]*, "grad_norm": [0-9.]*' "$1/metrics.jsonl"; }
 expect threads-2 0 'done +4 steps' -- "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --zero 2 --out "$T/threads-2"
 expect threads-4 0 'done +4 steps' -- "$IMECE" train "${tiny[@]}" --steps 4 --tp 2 --sequence-parallel --dp 2 --zero 3 --out "$T/threads-4"
 
+loss=$("$IMECE" eval --model "$T/threads-2" --data "$T/d-train" --seq-len 16 --batch 2 --batches 5 --threads 1 --json | sed 's/.*"loss": \([0-9.]*\),.*/\1/')
+text_of() { tr -d '\r\n'; } # a launcher's standard output may be a terminal: then a line ends
+write=("$IMECE" generate --threads 1 --model "$T/threads-2" --max-tokens 12 --temperature 0)
+"${write[@]}" --prompt "line " >"$T/greedy" 2>"$T/err" || fail greedy "$(cat "$T/err")"
+
 for mpi in openmpi mpich; do
     if [ ! -e "$IMECE_BUILD/imece_$mpi.so" ]; then
         skip "$mpi" "no plug-in in this build"
@@ -36,6 +41,24 @@ for mpi in openmpi mpich; do
     check $mpi-other-plan-fails test $? != 0
     check $mpi-other-plan-told grep -q 'rank 1 planned another run than rank 0; different: seed' "$T/out"
     check $mpi-refusals-write-nothing test ! -e "$T/none"
+
+    # evaluation and generation: as on one rank, told once
+    expect $mpi-eval 0 '"tokens": 160' -- on 2 "$IMECE" eval --model "$T/threads-2" --data "$T/d-train" --seq-len 16 --batch 2 --batches 5 --threads 1 --tp 2 --json
+    check $mpi-eval-once test "$(wc -l <"$T/out")" = 1
+    check $mpi-eval-loss awk -v a="$loss" -v b="$(sed 's/.*"loss": \([0-9.]*\),.*/\1/' "$T/out")" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-5 * a && -d < 1e-5 * a) }'
+    for layout in "2 --tp 2" "2 --pp 2" "4 --tp 2 --pp 2"; do
+        # shellcheck disable=SC2086
+        expect "$mpi-generate $layout" 0 'stopped by length' 'memory of rank 1, ' -- on ${layout%% *} "${write[@]}" --prompt "line " ${layout#* }
+        check "$mpi-generate $layout: the text of one rank, once" test "$(text_of <"$T/out")" = "$(text_of <"$T/greedy")"
+    done
+    printf 'line ' | on 2 "${write[@]}" --tp 2 - >"$T/out" 2>"$T/err"
+    check $mpi-stdin test "$(text_of <"$T/out")" = "$(text_of <"$T/greedy")"
+    on 2 "${write[@]}" --prompt a --tp 2 --ids 1 >"$T/out" 2>&1
+    check $mpi-generate-refused-fails test $? != 0
+    check $mpi-generate-refused-once test "$(grep -c -e '--prompt and --ids: one of them' "$T/out")" = 1
+    on 3 "${write[@]}" --prompt a --tp 2 >"$T/out" 2>&1
+    check $mpi-generate-too-many-fails test $? != 0
+    check $mpi-generate-too-many-once test "$(grep -c '= 2 ranks, but the job has 3 processes' "$T/out")" = 1
 
     # a rank that is killed: the job ends with an error, and soon
     on 2 "$IMECE" train "${tiny[@]}" --steps 1000000 --dp 2 --out "$T/$mpi-killed" >"$T/out" 2>&1 &

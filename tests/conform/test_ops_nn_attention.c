@@ -180,6 +180,54 @@ static void decoding_agrees(void **state)
     ops_free(&c);
 }
 
+/* A paged cache gives the bits of one that lies in one piece, wherever its blocks are. */
+static void blocks_change_no_bit(void **state)
+{
+    (void)state;
+    for (int flags = 0; flags < 16; flags++) {
+        attn_shape s = {.t = flags & 1 ? IM_BF16 : IM_F32, .B = 2, .Tq = flags & 2 ? 20 : 1, .Tk = 400, .H = 4, .KV = 2, .E = flags & 4 ? 32 : 20};
+        int64_t blocks = im_kv_blocks(s.Tk), n = s.B * blocks + 3, row = s.KV * s.E; /* three that nobody has */
+        s.window = flags & 8 ? 90 : 0;
+        ops_case whole = attn_new(s, false), paged = ops_new(ctx, &im_op_attention);
+        whole.args.i[4] = 1;
+        whole.now.kv_len = 333;
+        for (int64_t e = 0; e < s.B * s.Tq; e++)
+            ints(&whole, POS_Q)[e] = (int32_t)(333 - s.Tq + e % s.Tq);
+        for (int i = 0; i <= LSE; i++)
+            ops_operand(&paged, i == K || i == V ? im_view_make(s.t, 4, (int64_t[]){n, IM_KV_BLOCK, s.KV, s.E}) : whole.args.v[i], 20 + (uint64_t)i);
+        ops_operand(&paged, im_view_2d(IM_I32, s.B, blocks), 3);
+        for (int i = 0; i <= LSE; i++)
+            if (i != K && i != V && whole.init[i] != NULL)
+                memcpy(paged.init[i], whole.init[i], whole.nbytes[i]);
+        for (int64_t at = 0; at < s.B * blocks; at++)
+            ints(&paged, LSE + 1)[at] = (int32_t)((at * 5 + 2) % n); /* n is no multiple of 5 */
+        for (int64_t b = 0; b < s.B; b++)
+            for (int64_t t = 0; t < s.Tk; t++)
+                for (int i = K; i <= V; i++)
+                    for (int64_t h = 0; h < s.KV; h++)
+                        for (int64_t e = 0; e < s.E; e++) {
+                            const im_view *from = &whole.args.v[i];
+                            int64_t block = ints(&paged, LSE + 1)[b * blocks + t / IM_KV_BLOCK];
+                            im_store(s.t, paged.init[i], (block * IM_KV_BLOCK + t % IM_KV_BLOCK) * row + h * s.E + e,
+                                     im_load(s.t, whole.init[i], from->offset + b * from->stride[0] + t * from->stride[1] + h * from->stride[2] + e));
+                        }
+        paged.args.f[0] = whole.args.f[0];
+        memcpy(paged.args.i, whole.args.i, sizeof whole.args.i);
+        paged.now = whole.now;
+        for (int kernels = 0; kernels < 2; kernels++) {
+            assert_int_equal(ops_run(&whole, kernels ? IM_KERNELS_FAST : IM_KERNELS_PLAIN, 2, IM_ISA_COUNT), IM_OK);
+            assert_int_equal(ops_run(&paged, kernels ? IM_KERNELS_FAST : IM_KERNELS_PLAIN, 2, IM_ISA_COUNT), IM_OK);
+            assert_memory_equal(paged.got[O], whole.got[O], whole.nbytes[O]);
+            assert_memory_equal(paged.got[LSE], whole.got[LSE], whole.nbytes[LSE]);
+        }
+        ints(&paged, LSE + 1)[blocks + 5] = (int32_t)n; /* of the keys that count, the last block of sequence 1 */
+        assert_int_equal(ops_run(&paged, IM_KERNELS_FAST, 1, IM_ISA_COUNT), IM_ERR_ARG);
+        im_error_clear(ctx);
+        ops_free(&whole);
+        ops_free(&paged);
+    }
+}
+
 /* Keys that do not count may hold anything, NaN included: they are not read. */
 static void invalid_keys_are_not_read(void **state)
 {
@@ -481,6 +529,7 @@ int main(void)
         cmocka_unit_test(agrees),
         cmocka_unit_test(agrees_at_the_edges),
         cmocka_unit_test(decoding_agrees),
+        cmocka_unit_test(blocks_change_no_bit),
         cmocka_unit_test(invalid_keys_are_not_read),
         cmocka_unit_test(positions_are_free),
         cmocka_unit_test(slopes_fall_with_distance),

@@ -453,6 +453,30 @@ static void kv_write_agrees(void **state)
     }
 }
 
+static void kv_write_finds_its_block(void **state)
+{
+    (void)state;
+    const int32_t table[] = {4, 0, 2, 1, 3, 5}; /* sequence 0: 4 0 2 */
+    ops_case c = ops_new(ctx, &im_op_kv_write);
+    ops_operand(&c, im_view_make(IM_F32, 4, (int64_t[]){2, 3, 1, 5}), 1);
+    ops_operand(&c, im_view_make(IM_F32, 4, (int64_t[]){6, IM_KV_BLOCK, 1, 5}), 2);
+    ops_operand(&c, im_view_2d(IM_I32, 2, 3), 3);
+    memcpy(c.init[2], table, sizeof table);
+    c.now.pos = 2 * IM_KV_BLOCK - 1; /* the last of block 1, then two of block 2 */
+    ops_check(&c, 0, 0);
+    for (int b = 0; b < 2; b++)
+        for (int t = 0; t < 3; t++)
+            for (int e = 0; e < 5; e++) {
+                int64_t at = t ? table[3 * b + 2] * IM_KV_BLOCK + t - 1 : table[3 * b + 1] * IM_KV_BLOCK + IM_KV_BLOCK - 1;
+                assert_true(im_load(IM_F32, c.got[1], at * 5 + e) == im_load(IM_F32, c.init[0], (b * 3 + t) * 5 + e));
+            }
+    ((int32_t *)(void *)c.init[2])[5] = 6;
+    assert_int_equal(ops_run(&c, IM_KERNELS_FAST, 1, IM_ISA_COUNT), IM_ERR_ARG);
+    assert_string_equal(im_error_text(ctx), "kv_write: position 128 of sequence 1 is in block 6 of the cache's 6");
+    im_error_clear(ctx);
+    ops_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +493,7 @@ int main(void)
         cmocka_unit_test(dropout_agrees),
         cmocka_unit_test(dropout_does_not_know_the_layout),
         cmocka_unit_test(kv_write_agrees),
+        cmocka_unit_test(kv_write_finds_its_block),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

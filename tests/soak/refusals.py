@@ -16,7 +16,7 @@ SOURCES = {
     "src/model/share.c": ["im_share_check"],
     "src/model/model.c": ["im_model_need_runnable"],
     "src/train/plan.c": None,
-    "src/train/refuse.c": ["im_train_check_layout", "refuse_count"],
+    "src/plan/refuse.c": ["im_plan_check_layout", "refuse_count"],
     "src/train/setup.c": ["im_train_need_memory"],
     "src/train/options.c": ["rule_sequence_parallel"],
 }

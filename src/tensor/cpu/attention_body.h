@@ -369,14 +369,13 @@ static void attention_few(const im_attn *a, int64_t task, float *scratch, float 
             memset(few_part(a, b, g * a->G + r / a->Tq, r % a->Tq, chunk, part), 0, (size_t)P * sizeof(float));
         return;
     }
-    const float *values = im_head_row(&a->v, b, first, g);
-    int64_t stride = a->v.t;
-    if (a->v.type != IM_F32 || a->E != P) {
+    bool lie = a->v.type == IM_F32 && a->E == P; /* as the product reads them */
+    if (!lie)
         pack(&a->v, b, g, first, n, n, a->E, 1.0f, v);
-        values = v;
-        stride = P;
-    }
-    mm(rows, P / IM_VEC, n, s, IM_ATTN_CHUNK, 1, values, stride, o, P, false);
+    int64_t run = lie && a->v.block ? IM_KV_BLOCK : n; /* tokens in one piece; the sums go on in the same order */
+    for (int64_t j = 0; j < n; j += run)
+        mm(rows, P / IM_VEC, n - j < run ? n - j : run, s + j, IM_ATTN_CHUNK, 1, lie ? im_head_row(&a->v, b, first + j, g) : v + j * P,
+           lie ? a->v.t : P, o, P, j > 0);
     for (int64_t r = 0; r < rows; r++)
         memcpy(few_part(a, b, g * a->G + r / a->Tq, r % a->Tq, chunk, part), o + r * P, (size_t)P * sizeof(float));
 }

@@ -51,10 +51,10 @@ static size_t few_part(int64_t B, int64_t H, int64_t Tq, int64_t Tk, int64_t E)
 
 size_t im_fast_attention_workspace(const im_op_args *a, int threads)
 {
-    const int64_t *q = a->v[0].shape, *k = a->v[1].shape;
+    const int64_t *q = a->v[0].shape, *k = a->v[1].shape, *places = a->v[4].shape;
     size_t floats = (size_t)threads * tile_scratch(q[3]);
     if (q[1] < IM_ATTN_FEW)
-        floats = (size_t)threads * few_scratch(q[2] / k[2] * q[1], q[3]) + few_part(q[0], q[2], q[1], k[1], q[3]);
+        floats = (size_t)threads * few_scratch(q[2] / k[2] * q[1], q[3]) + few_part(q[0], q[2], q[1], places[1], q[3]);
     return floats * sizeof(float);
 }
 

@@ -135,6 +135,8 @@ typedef struct im_heads { /* (B,T,heads,E), E contiguous; strides in elements */
     char *p;
     im_dtype type;
     int64_t b, t, h;
+    const int32_t *block; /* NULL, or of a paged cache: where each run of IM_KV_BLOCK tokens of a sample lies */
+    int64_t blocks;       /* runs of a sample */
 } im_heads;
 
 typedef struct im_places { /* (B,T) int32; p NULL: absent */
@@ -161,7 +163,8 @@ im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out) IM_MUST
 
 static inline void *im_head_row(const im_heads *x, int64_t b, int64_t t, int64_t h)
 {
-    return x->p + (size_t)(b * x->b + t * x->t + h * x->h) * (x->type == IM_BF16 ? 2 : 4);
+    int64_t at = x->block ? x->block[b * x->blocks + t / IM_KV_BLOCK] * x->b + t % IM_KV_BLOCK * x->t : b * x->b + t * x->t;
+    return x->p + (size_t)(at + h * x->h) * (x->type == IM_BF16 ? 2 : 4);
 }
 static inline float *im_attn_lse(const im_attn *a, int64_t b, int64_t t, int64_t h)
 {

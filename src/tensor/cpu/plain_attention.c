@@ -13,12 +13,27 @@ static im_places places_of(const im_kernel_call *c, int i)
     return (im_places){.p = im_op_has(c->args, i) ? c->p[i] : NULL, .b = v->stride[0], .t = v->stride[1]};
 }
 
-/* operands: q k v pos_q pos_k seg_q seg_k o lse [do dq dk dv] */
+/* k and v lie in blocks. Those that are read must be there. */
+static im_status use_blocks(const im_kernel_call *c, im_attn *x)
+{
+    const im_op_args *a = c->args;
+    int64_t n = a->v[1].shape[0];
+    x->k.block = x->v.block = (const int32_t *)c->p[9];
+    x->k.blocks = x->v.blocks = a->v[9].shape[1];
+    for (int64_t b = 0; b < x->B; b++)
+        for (int64_t i = 0; i * IM_KV_BLOCK < x->keys; i++)
+            if (x->k.block[b * x->k.blocks + i] < 0 || x->k.block[b * x->k.blocks + i] >= n)
+                return im_fail(c->ctx, IM_ERR_ARG, "attention: block %lld of sequence %lld is number %d of the cache's %lld", (long long)i,
+                               (long long)b, x->k.block[b * x->k.blocks + i], (long long)n);
+    return IM_OK;
+}
+
+/* operands: q k v pos_q pos_k seg_q seg_k o lse [do dq dk dv], or behind lse [table] */
 im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out)
 {
     const im_op_args *a = c->args;
     im_attn x = {
-        .B = a->v[0].shape[0], .Tq = a->v[0].shape[1], .H = a->v[0].shape[2], .E = a->v[0].shape[3], .Tk = a->v[1].shape[1], .K = a->v[1].shape[2]};
+        .B = a->v[0].shape[0], .Tq = a->v[0].shape[1], .H = a->v[0].shape[2], .E = a->v[0].shape[3], .Tk = a->v[4].shape[1], .K = a->v[1].shape[2]};
     x.G = x.K > 0 ? x.H / x.K : 0;
     x.keys = x.Tk;
     if (a->i[4] != 0) {
@@ -52,6 +67,8 @@ im_status im_attn_make(const im_kernel_call *c, bool grad, im_attn *out)
     x.drop = im_dropout_make(a->f[1], a->i[2], a->i[3]);
     x.sample0 = c->now->sample0 + a->i[5];
     x.head0 = a->i[6];
+    if (!grad && im_op_has(a, 9))
+        IM_TRY(use_blocks(c, &x));
     *out = x;
     return IM_OK;
 }

@@ -272,19 +272,26 @@ im_status im_plain_dropout(const im_kernel_call *c)
     return IM_OK;
 }
 
-/* Rows [0,B*T*K) of k go to the cache; shared by both versions but for the threads. */
+/* Rows [0,B*T*K) of k go to the cache, whose token `at` is where the table says; shared by both versions but for the threads. */
 im_status im_plain_kv_write(const im_kernel_call *c)
 {
     const im_view *k = &c->args->v[0], *cache = &c->args->v[1];
-    size_t size = im_dtype_size(type_of(c, 0));
-    int64_t at = c->now->pos;
-    if (at < 0 || at + k->shape[1] > cache->shape[1])
+    bool paged = im_op_has(c->args, 2);
+    int64_t at = c->now->pos, blocks = paged ? c->args->v[2].shape[1] : 0, room = paged ? blocks * IM_KV_BLOCK : cache->shape[1];
+    im_heads to = {.p = c->p[1], .type = type_of(c, 1), .b = cache->stride[0], .t = cache->stride[1], .h = cache->stride[2], .blocks = blocks};
+    im_heads from = {.p = c->p[0], .type = to.type, .b = k->stride[0], .t = k->stride[1], .h = k->stride[2]};
+    if (at < 0 || at + k->shape[1] > room)
         return im_fail(c->ctx, IM_ERR_ARG, "kv_write: positions %lld to %lld do not fit the key/value cache of %lld", (long long)at,
-                       (long long)(at + k->shape[1] - 1), (long long)cache->shape[1]);
+                       (long long)(at + k->shape[1] - 1), (long long)room);
+    to.block = paged ? (const int32_t *)c->p[2] : NULL;
     for (int64_t b = 0; b < k->shape[0]; b++)
-        for (int64_t t = 0; t < k->shape[1]; t++)
+        for (int64_t t = 0; t < k->shape[1]; t++) {
+            int32_t block = paged ? to.block[b * blocks + (at + t) / IM_KV_BLOCK] : 0;
+            if (block < 0 || (paged && block >= cache->shape[0]))
+                return im_fail(c->ctx, IM_ERR_ARG, "kv_write: position %lld of sequence %lld is in block %d of the cache's %lld", (long long)(at + t),
+                               (long long)b, block, (long long)cache->shape[0]);
             for (int64_t h = 0; h < k->shape[2]; h++)
-                memcpy((char *)c->p[1] + (size_t)(b * cache->stride[0] + (at + t) * cache->stride[1] + h * cache->stride[2]) * size,
-                       (const char *)c->p[0] + (size_t)(b * k->stride[0] + t * k->stride[1] + h * k->stride[2]) * size, (size_t)k->shape[3] * size);
+                memcpy(im_head_row(&to, b, at + t, h), im_head_row(&from, b, t, h), (size_t)k->shape[3] * im_dtype_size(to.type));
+        }
     return IM_OK;
 }

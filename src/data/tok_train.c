@@ -111,6 +111,18 @@ static im_status check_config(im_context *ctx, const im_tok_train_config *c)
     return c->alphabet ? need_utf8(ctx, "alphabet", c->alphabet) : IM_OK;
 }
 
+/* A style whose alphabet is not the bytes meets characters that it has no token for: they become this one, if it is there. */
+static void name_unknown(im_tok_trainer *t)
+{
+    static const char unknown[] = "<unk>";
+    for (size_t i = 0; i < t->cfg.nspecial; i++)
+        if (!strcmp(t->cfg.special[i], unknown)) {
+            im_str_free(&t->shell.unk);
+            t->shell.unk = (im_str){0};
+            im_str_json_string(&t->shell.unk, unknown, strlen(unknown));
+        }
+}
+
 im_status im_tok_trainer_create(im_context *ctx, const im_tok_train_config *cfg, im_tok_trainer **out)
 {
     im_status status = IM_OK;
@@ -126,6 +138,8 @@ im_status im_tok_trainer_create(im_context *ctx, const im_tok_train_config *cfg,
         IM_TRY_GOTO(load_like(t), destroy);
     else
         im_tok_shell_of_style(cfg->style, cfg->prefix_space, &t->shell);
+    if (!cfg->like && cfg->style == IM_TOK_STYLE_METASPACE)
+        name_unknown(t);
     IM_TRY_GOTO(make_steps(t), destroy);
     *out = t;
     return IM_OK;

@@ -22,6 +22,10 @@ expect "JSON with tokens" 0 '"tokens": \["a"\]' -- sh -c "printf a | '$IMECE' to
 expect "an id that is none" 1 'id 999 has no token' -- sh -c "echo 999 | '$IMECE' tokenizer decode -t '$T/tok'"
 echo '{"model": {"type": "Unigram"}}' >"$T/bad.json"
 expect "refused by name" 1 'model: Unigram is not supported' -- "$IMECE" tokenizer info "$T/bad.json"
+"$IMECE" tokenizer train "$text" --style metaspace --vocab-size 300 --out "$T/meta" >/dev/null
+expect "metaspace: a character without a token is <unk>, not nothing" 0 '"<unk>"' '"text": "ve ?<unk>' -- sh -c "printf 've \316\251' | '$IMECE' tokenizer encode -t '$T/meta' --json --tokens | tee '$T/meta.json'; '$IMECE' tokenizer encode -t '$T/meta' <<'E' | '$IMECE' tokenizer decode -t '$T/meta' --json
+ve Ω
+E"
 expect "no tokenizer named" 2 '--tokenizer FILE is missing' -- "$IMECE" tokenizer encode "$text"
 
 # a model on its tokens

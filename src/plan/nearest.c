@@ -81,11 +81,20 @@ static void mesh_text(const im_mesh *m, im_str *out)
 void im_plan_nearest_text(const im_plan *p, int ranks, im_str *out)
 {
     im_mesh mesh[IM_NEAREST];
-    int n = 0, of = ranks;
-    for (int away = 0; !n && away < ranks; away++) { /* one rank is always there at the end, unless it is not the layout that is wrong */
+    int of = ranks, n = im_plan_nearest(p, of, mesh, IM_NEAREST);
+    bool one_run = !n && im_plan_chunks(p) > 1; /* as many ranks in another order are nearer than fewer of them */
+    if (one_run) {
+        im_plan q = *p;
+        q.chunks = 1;
+        q.stages = IM_STAGES_EVEN; /* a list is of as many chunks as it was made for */
+        q.cut = NULL;
+        n = im_plan_nearest(&q, of, mesh, IM_NEAREST);
+        one_run = n > 0;
+    }
+    for (int away = 1; !n && away < ranks; away++) { /* one rank is always there at the end, unless it is not the layout that is wrong */
         of = ranks - away;
         n = im_plan_nearest(p, of, mesh, IM_NEAREST);
-        if (!n && away) {
+        if (!n) {
             of = ranks + away;
             n = im_plan_nearest(p, of, mesh, IM_NEAREST);
         }
@@ -98,4 +107,6 @@ void im_plan_nearest_text(const im_plan *p, int ranks, im_str *out)
         im_str_append(out, i ? ", " : "");
         mesh_text(&mesh[i], out);
     }
+    if (one_run)
+        im_str_append(out, "; with chunks 1");
 }

@@ -10,10 +10,13 @@ static int ranks_of(const im_plan *p)
 static void add_nearest(const im_plan *asked, bool batch_follows, int ranks, im_str *out)
 {
     im_plan p = *asked;
+    im_str nearest = {0};
     if (batch_follows)
         p.global_batch = 0;
-    im_str_append(out, "; ");
-    im_plan_nearest_text(&p, ranks, out);
+    im_plan_nearest_text(&p, ranks, &nearest);
+    if (nearest.len) /* none where it is the list of stages that is wrong, of one rank */
+        im_str_printf(out, "; %s", im_str_text(&nearest));
+    im_str_free(&nearest);
 }
 
 /* Whether it is the layout that is refused, and not what every layout would be refused for. */

@@ -16,6 +16,9 @@ expect plan-of-another-model 2 'plan.yaml is a plan for another model: llama of 
 expect plan-of-this-model 0 'done' -- "$IMECE" train --config "$T/run-1/plan.yaml" --model "$llama" --out "$T/again"
 expect nearest-layouts 2 'tp 3 is neither' 'layouts of 3 ranks: dp 3, pp 3' -- "$IMECE" train "${tiny[@]}" --tp 3 --out "$T/none"
 expect nearest-ranks 2 'no layout of 7 ranks is possible; layouts of 6 ranks: ' -- "$IMECE" train "${tiny[@]}" --dp 7 --out "$T/none"
+expect nearest-one-run 2 'at most 1 chunks; layouts of 8 ranks: tp 2 x pp 4, tp 4 x pp 2; with chunks 1' -- \
+    "$IMECE" train "${tiny[@]}" --global-batch 1 --tp 2 --pp 4 --pipeline interleaved --chunks 3 --out "$T/none"
+expect_not no-layout-without-one 2 '; $' -- "$IMECE" train "${tiny[@]}" --stages 5 --out "$T/none"
 expect_not no-layout-for-another-reason 2 'layouts of' -- "$IMECE" train "${tiny[@]}" --dp 2 --dropout 2 --out "$T/none"
 
 # the same program, but another build of it

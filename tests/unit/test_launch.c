@@ -145,6 +145,22 @@ static void nearest_as_text(void **state)
     close_setting(&s);
 }
 
+/* Where there are too many runs of blocks for any pipeline of those ranks: other layouts of as many, not of another number. */
+static void nearest_with_fewer_chunks(void **state)
+{
+    (void)state;
+    setting s = open_setting(llama);
+    im_plan p = plan_of(&s, 8, 1, 2); /* of two blocks and eight heads */
+    im_str text = {0};
+    p.schedule = IM_SCHEDULE_INTERLEAVED;
+    p.chunks = 2;
+    p.global_batch = 1;
+    im_plan_nearest_text(&p, 16, &text);
+    assert_string_equal(im_str_text(&text), "layouts of 16 ranks: tp 8 x pp 2; with chunks 1");
+    im_str_free(&text);
+    close_setting(&s);
+}
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* Sizes and heads count; what only changes numbers does not. The number itself is in plans that exist. */
@@ -174,7 +190,8 @@ static void identity_of_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts_are_read), cmocka_unit_test(hosts_are_refused), cmocka_unit_test(nearest_are_allowed),
-                                       cmocka_unit_test(nearest_as_text), cmocka_unit_test(identity_of_models)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_are_read),  cmocka_unit_test(hosts_are_refused),         cmocka_unit_test(nearest_are_allowed),
+        cmocka_unit_test(nearest_as_text), cmocka_unit_test(nearest_with_fewer_chunks), cmocka_unit_test(identity_of_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 
 #include <pthread.h>
 
-enum { IM_THREADS_EAGER = 2048, IM_THREADS_REASON = 3072, IM_THREADS_LINE = 64 };
+enum { IM_THREADS_EAGER = 8192, IM_THREADS_REASON = 3072, IM_THREADS_LINE = 64 };
 
 /* Rung after a change that a sleeper may wait for. */
 typedef struct im_threads_bell {

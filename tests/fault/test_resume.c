@@ -438,7 +438,7 @@ static void evaluation_counts_every_token(void **state)
     im_train_options o = tiny("evals", 2);
     o.valid = at("valid");
     run_whole(&o);
-    im_train_eval_options e = {.model = at("evals"), .data = at("valid"), .seq_len = 16, .batch = 2, .threads = 1};
+    im_train_eval_options e = {.model = at("evals"), .data = at("valid"), .seq_len = 16, .batch = 2, .threads = 1, .tp = 1, .dp = 1, .pp = 1};
     im_train_env env = {0};
     im_observe_eval batch2, batch3, batch100;
     ok(im_train_eval_model(ctx, &e, &env, &batch2));

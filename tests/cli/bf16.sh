@@ -4,11 +4,15 @@
 
 find /usr/share/common-licenses -type f | LC_ALL=C sort | xargs cat > "$T/text"
 "$IMECE" data build "$T/text" --split blank --out "$T/d" >"$T/out" 2>"$T/err" || { fail data "$(cat "$T/err")"; finish; exit; }
-steps=200 sequences=8
+if [ "$IMECE_SANITIZE" = thread ]; then # half an hour of plain matrix products on one rank
+    skip curve "the thread sanitizer's build"
+    finish
+    exit
+fi
+steps=200
 case $IMECE_SANITIZE in ?*) steps=40 ;; esac # the sanitizers are slow; the bound is the same
-[ "$IMECE_SANITIZE" != thread ] || sequences=2
 for precision in fp32 bf16; do
-    expect "train-$precision" 0 "done +$steps steps" -- "$IMECE" train --model llama-bytes-tiny --data "$T/d-train" --seq-len 128 --micro-batch $sequences \
+    expect "train-$precision" 0 "done +$steps steps" -- "$IMECE" train --model llama-bytes-tiny --data "$T/d-train" --seq-len 128 --micro-batch 8 \
         --steps $steps --lr 1e-3 --warmup 20 --seed 5 --precision $precision --out "$T/$precision"
     sed -n 's/.*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' "$T/$precision/metrics.jsonl" > "$T/$precision.loss"
     check "lines-$precision" test "$(wc -l < "$T/$precision.loss")" = $steps

@@ -85,6 +85,6 @@ END {
     for (i = 1; i <= ne; i++)
         printf "<circle class=\"eval\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n", px(et[i]), py(eb[i] > ymax ? ymax : eb[i])
     if (ne)
-        printf "<text class=\"evalnote\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">validation %.2f</text>\n", px(et[ne]) - 8, py(eb[ne]) + 18, eb[ne]
+        printf "<text class=\"evalnote\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">validation %.2f</text>\n", px(et[ne]) - 8, py(eb[ne]) - 10, eb[ne]
     print "</svg>"
 }

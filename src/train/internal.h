@@ -127,8 +127,6 @@ static inline bool im_train_paced(const im_train_run *r)
 /* ---- rings.c */
 im_status im_train_decorate(im_train_run *r) IM_MUST_CHECK;   /* r->world: with a ring, and with the fault that was asked for */
 im_status im_train_place_ring(im_train_run *r) IM_MUST_CHECK; /* after im_train_share_dir */
-/* How a rank ended: by the first error that it met, whose text is kept; what it was told after that is an echo. */
-im_status im_train_recorded(const im_train_run *r, im_status status);
 void im_train_tell_end(im_train_run *r, im_status status);   /* this rank's, into its ring; before it is closed */
 void im_train_cry(const im_train_run *r, const char *lines); /* each an error in the log */
 /* Whose fault the rings of the process before this one tell: they are about to be replaced. */

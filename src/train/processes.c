@@ -2,8 +2,7 @@
  * they planned. Rank 0 speaks and writes; the others are quiet. A rank that fails tells all others. */
 #include "train/internal.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "comm/crew.h"
 
 /* What each rank tells the others first. */
 typedef struct hello {
@@ -63,18 +62,6 @@ static im_status compare(im_train_run *r)
     return status;
 }
 
-/* Before the run there is nothing to tell about the operation in which a rank heard of another's failure. */
-static im_status as_told(im_train_run *r, im_status status)
-{
-    char text[1024];
-    const char *from = strstr(im_error_text(r->ctx), "rank ");
-    if (status != IM_ERR_ABORTED || !from)
-        return status;
-    snprintf(text, sizeof text, "%s", from);
-    im_error_clear(r->ctx);
-    return im_fail(r->ctx, status, "%s", text);
-}
-
 im_status im_train_processes_start(im_train_run *r)
 {
     im_comm_mpi_world_deadline(r->env->mpi, r->o.deadline);
@@ -85,7 +72,7 @@ im_status im_train_processes_start(im_train_run *r)
         IM_TRY(im_train_watchdog_start(r));
         im_train_watchdog_add(r);
     }
-    return as_told(r, compare(r));
+    return im_crew_as_told(r->ctx, compare(r));
 }
 
 /* Rank 0 speaks for all; when it cannot, the lowest that can. A rank that waited in vain says so in any case: whom it waited for may

@@ -40,12 +40,6 @@ im_status im_train_place_ring(im_train_run *r)
     return status;
 }
 
-im_status im_train_recorded(const im_train_run *r, im_status status)
-{
-    im_status first = im_error_code(r->ctx);
-    return status != IM_OK && first != IM_OK ? first : status;
-}
-
 void im_train_tell_end(im_train_run *r, im_status status)
 {
     bool alone = status != IM_OK && !r->agreed;

@@ -1,6 +1,8 @@
 /* im_train_run: set up, show the plan, train, sum up. */
 #include "train/internal.h"
 
+#include "comm/crew.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -106,7 +108,7 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
         status = prepare(r);
     if (status == IM_OK && !r->o.dry_run)
         status = train(r);
-    status = im_train_recorded(r, status);
+    status = im_crew_recorded(r->ctx, status);
     if (env->mpi) {
         im_train_tell_end(r, status);
         im_train_processes_end(r, status);

@@ -144,17 +144,6 @@ im_status im_evaluate(im_context *ctx, const char *const *options, size_t n, con
 
 /* ---- generation ------------------------------------------------------------------------ */
 
-/* The classes that are not empty. */
-static void tell_memory(const im_hooks *hooks, const im_observe_memory *m)
-{
-    im_class_bytes classes[IM_COUNT_OF(m->by_class)];
-    size_t n = 0;
-    for (size_t c = 0; c < m->n; c++)
-        if (m->by_class[c].predicted > 0 || m->by_class[c].measured > 0)
-            classes[n++] = m->by_class[c];
-    hooks->memory(hooks->arg, m->rank, classes, n);
-}
-
 static im_status generate(im_context *ctx, const im_infer_options *o, const im_hooks *hooks, char **text)
 {
     const im_infer_sink sink = {.arg = hooks->arg, .text = hooks->piece, .stop = hooks->stop};
@@ -164,7 +153,7 @@ static im_status generate(im_context *ctx, const im_infer_options *o, const im_h
     im_status status = IM_OK;
     void *copy = NULL;
     for (int i = 0; i < r.ranks && hooks->memory; i++)
-        tell_memory(hooks, &r.memory[i]);
+        im_observe_memory_pass(&r.memory[i], hooks->memory, hooks->arg);
     if (r.stop == IM_INFER_STOP_ASKED)
         status = im_fail(ctx, IM_ERR_STOPPED, "stopped after %zu new tokens", r.n);
     else

@@ -51,6 +51,8 @@ im_status im_observe_put_memory(im_observe_file *f, int64_t step, const im_obser
 void im_observe_memory_json(const im_observe_memory *m, im_str *out);
 /* "rank 1, predicted and touched: weights 26.1 MiB 26.1 MiB, ..." of the classes that have bytes */
 void im_observe_memory_text(const im_observe_memory *m, im_str *out);
+/* Calls `to` with the classes that have bytes. */
+void im_observe_memory_pass(const im_observe_memory *m, void (*to)(void *arg, int rank, const im_class_bytes *classes, size_t n), void *arg);
 void im_observe_close(im_observe_file *f); /* NULL is allowed */
 /* Cuts a torn last line and then, from the end, the lines of steps after `step`. An absent file is fine. */
 im_status im_observe_cut(im_context *ctx, const char *path, int64_t step) IM_MUST_CHECK;

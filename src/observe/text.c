@@ -60,6 +60,16 @@ void im_observe_progress(const im_observe_step *s, int64_t total, double eta_s, 
         im_str_printf(out, " | ETA %s", im_observe_duration(eta, sizeof eta, eta_s));
 }
 
+void im_observe_memory_pass(const im_observe_memory *m, void (*to)(void *arg, int rank, const im_class_bytes *classes, size_t n), void *arg)
+{
+    im_class_bytes classes[IM_COUNT_OF(m->by_class)];
+    size_t n = 0;
+    for (size_t c = 0; c < m->n; c++)
+        if (m->by_class[c].predicted > 0 || m->by_class[c].measured > 0)
+            classes[n++] = m->by_class[c];
+    to(arg, m->rank, classes, n);
+}
+
 void im_observe_memory_text(const im_observe_memory *m, im_str *out)
 {
     char a[32], b[32];

@@ -1,11 +1,8 @@
 /* Generation shared out over ranks that are threads: ids and log-probabilities are one rank's, for every family, whatever the layout; blocks of the
  * cache go back and are taken again; bytes are as planned; what one rank meets, all hear. */
-#include "golden/rig.h"
+#include "golden/infer_rig.h"
 
-#include "infer/infer.h"
 #include "tensor/ops.h"
-
-#define DIR(name) IM_TEST_DIR "/golden/" name
 
 enum { PROMPT = 9, NEW = 8, MOST_IDS = 160 };
 
@@ -21,28 +18,10 @@ typedef struct layout {
     im_kernels kernels;
 } layout;
 
-static im_infer *open_model(im_context **ctx, const char *dir)
-{
-    im_infer *g;
-    RIG_OK(NULL, im_context_create(ctx));
-    im_context_set_log(*ctx, rig_log, NULL, IM_LOG_WARN);
-    RIG_OK(*ctx, im_infer_open(*ctx, dir, NULL, &g));
-    return g;
-}
-
 static im_infer_config config_of(const layout *l)
 {
     return (im_infer_config){
         .top_p = 1, .threads = 1, .kernels = l->kernels, .deferred = l->deferred, .tp = l->tp, .pp = l->pp, .deadline = 60, .precision = IM_F32};
-}
-
-static void some_ids(int32_t *ids, size_t n, int64_t V, uint32_t seed)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint32_t w[4];
-        im_philox(seed, i, 0, w);
-        ids[i] = (int32_t)(w[0] % (uint64_t)V);
-    }
 }
 
 /* Greedy ids behind `nprompt` given ones, and drawn ones. Between them the sequence is given up once: its blocks come back in another order. */

@@ -1,9 +1,5 @@
 /* Generation: the cache against doing everything again, the cut of the prompt, sampling, whole characters, stop strings. */
-#include "golden/rig.h"
-
-#include "infer/infer.h"
-
-#define DIR(name) IM_TEST_DIR "/golden/" name
+#include "golden/infer_rig.h"
 
 typedef struct variant {
     const char *model;
@@ -12,28 +8,9 @@ typedef struct variant {
     im_dtype precision;
 } variant;
 
-static im_infer *open_model(im_context **ctx, const char *dir)
-{
-    im_infer *g;
-    RIG_OK(NULL, im_context_create(ctx));
-    im_context_set_log(*ctx, rig_log, NULL, IM_LOG_WARN);
-    RIG_OK(*ctx, im_infer_open(*ctx, dir, NULL, &g));
-    return g;
-}
-
 static im_infer_config config_of(const variant *v)
 {
     return (im_infer_config){.top_p = 1, .precision = v->precision, .threads = v->deferred ? 2 : 1, .kernels = v->kernels, .deferred = v->deferred};
-}
-
-/* Some ids below V that do not repeat in short cycles. */
-static void some_ids(int32_t *ids, size_t n, int64_t V, uint32_t seed)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint32_t w[4];
-        im_philox(seed, i, 0, w);
-        ids[i] = (int32_t)(w[0] % (uint64_t)V);
-    }
 }
 
 /* ---- against recomputation ------------------------------------------------------------------- */

@@ -6,9 +6,9 @@
 
 /* ---- publish, compare ------------------------------------------------------------------ */
 
-static im_threads_cell *cell_of(const im_threads_comm *t, int member, const im_comm_call *call)
+static im_threads_cell *cell_of(const im_threads_comm *t, int member)
 {
-    return &t->group->member[member].cell[call->seq & 1];
+    return &t->group->member[member].cell[t->turn];
 }
 
 /* The same on all members: whether the bytes fit into the cells. */
@@ -22,7 +22,8 @@ static bool is_small(const im_threads_comm *t, const im_comm_call *call)
 
 static void publish(im_threads_comm *t, const im_comm_call *call, bool small)
 {
-    im_threads_cell *mine = cell_of(t, t->head.rank, call);
+    t->turn = (t->meeting + 1) & 1;
+    im_threads_cell *mine = cell_of(t, t->head.rank);
     im_comm_sign(&t->head, call, &mine->sig);
     mine->src = call->src;
     mine->dst = call->dst;
@@ -33,24 +34,24 @@ static void publish(im_threads_comm *t, const im_comm_call *call, bool small)
         memcpy(mine->bytes, call->src, call->in.nbytes);
 }
 
-static im_status mismatch(im_threads_comm *t, const im_comm_call *call)
+static im_status mismatch(im_threads_comm *t)
 {
     void *p;
     IM_TRY(im_alloc(t->head.ctx, (size_t)t->head.size, sizeof(im_comm_signature), &p));
     im_comm_signature *sig = p;
     for (int i = 0; i < t->head.size; i++)
-        sig[i] = cell_of(t, i, call)->sig;
+        sig[i] = cell_of(t, i)->sig;
     im_status s = im_comm_fail_mismatch(&t->head, sig);
     free(sig);
     return s;
 }
 
-static im_status compare(im_threads_comm *t, const im_comm_call *call)
+static im_status compare(im_threads_comm *t)
 {
-    const im_comm_signature *mine = &cell_of(t, t->head.rank, call)->sig;
+    const im_comm_signature *mine = &cell_of(t, t->head.rank)->sig;
     for (int i = 0; i < t->head.size; i++)
-        if (!im_comm_same(mine, &cell_of(t, i, call)->sig))
-            return mismatch(t, call);
+        if (!im_comm_same(mine, &cell_of(t, i)->sig))
+            return mismatch(t);
     return IM_OK;
 }
 
@@ -66,7 +67,7 @@ static void fold(im_threads_comm *t, const im_comm_call *call, size_t from, size
     if (!n)
         return;
     for (int i = 0; i < t->head.size; i++) {
-        const im_threads_cell *c = cell_of(t, i, call);
+        const im_threads_cell *c = cell_of(t, i);
         t->src[i] = (const char *)c->src + at;
         if (into_all)
             t->dst[i] = (char *)c->dst + at;
@@ -105,7 +106,7 @@ static void all_gather(im_threads_comm *t, const im_comm_call *call)
     char *to = call->dst;
     for (int i = 0; i < t->head.size; i++) {
         size_t nbytes = call->counts[i] * im_dtype_size(call->dtype);
-        const void *from = i == t->head.rank ? call->src : cell_of(t, i, call)->src;
+        const void *from = i == t->head.rank ? call->src : cell_of(t, i)->src;
         if (from == to || !nbytes)
             ;
         else if (nbytes >= IM_THREADS_PAST)
@@ -122,7 +123,7 @@ static void all_to_all(im_threads_comm *t, const im_comm_call *call)
     size_t nbytes = call->count * im_dtype_size(call->dtype);
     for (int k = 0; nbytes && k < t->head.size; k++) {
         int i = (t->head.rank + k) % t->head.size; /* not all from the same one at once */
-        const char *from = cell_of(t, i, call)->src;
+        const char *from = cell_of(t, i)->src;
         char *to = (char *)call->dst + (size_t)i * nbytes;
         if (from + (size_t)t->head.rank * nbytes != to) /* one rank, in place */
             memcpy(to, from + (size_t)t->head.rank * nbytes, nbytes);
@@ -138,7 +139,7 @@ static void act(im_threads_comm *t, const im_comm_call *call, bool small)
     case IM_COMM_ALL_TO_ALL: all_to_all(t, call); break;
     case IM_COMM_BROADCAST:
         if (call->peer != t->head.rank && call->out.nbytes)
-            memcpy(call->dst, cell_of(t, call->peer, call)->src, call->out.nbytes);
+            memcpy(call->dst, cell_of(t, call->peer)->src, call->out.nbytes);
         break;
     default: break;
     }
@@ -149,7 +150,7 @@ static im_status attempt(im_threads_comm *t, im_comm_call *call)
     bool small = is_small(t, call);
     publish(t, call, small);
     IM_TRY(im_threads_meet(t, call));
-    IM_TRY(compare(t, call));
+    IM_TRY(compare(t));
     if (small) {
         act(t, call, true);
         return IM_OK;

@@ -26,7 +26,8 @@ typedef struct im_threads_bell {
     atomic_int sleepers;
 } im_threads_bell;
 
-/* What a member calls; two, by the parity of the operation: a member is at most one operation ahead. */
+/* What a member calls; two, by the parity of the meeting: a member is at most one operation ahead. (Not by the operation's number: who left one out
+ * would write where the others still read.) */
 typedef struct im_threads_cell {
     im_comm_signature sig;
     const void *src;
@@ -77,6 +78,7 @@ typedef struct im_threads_comm {
     im_comm_threads_world *world;
     im_threads_group *group;
     uint64_t meeting; /* the last one that this rank came to */
+    unsigned turn;    /* of the cells, in this operation */
     const void **src; /* [size] */
     void **dst;       /* [size] */
 } im_threads_comm;

@@ -13,6 +13,10 @@ static im_status read(im_context *ctx, const im_json *doc, im_arch *a)
     IM_TRY(im_config_need_int(ctx, doc, "n_head", "num_attention_heads", IM_CONFIG_MAX_HEADS, &a->H));
     IM_TRY(im_config_head_size(ctx, doc, "hidden_size", a->D, "n_head", a->H, &a->E));
     IM_TRY(im_config_int(ctx, doc, root, "", "n_inner", 4 * a->D, 4 * a->D, 4 * a->D, &a->F)); /* Transformers has no other */
+    int64_t slices; /* of a slow way of summing, in which Transformers leaves the biases out */
+    IM_TRY(im_config_int(ctx, doc, root, "", "pretraining_tp", 1, 1 << 20, 1, &slices));
+    if (slices > 1)
+        IM_TRY(im_config_refuse(ctx, doc, "slow_but_exact"));
     a->K = a->H;
     a->attn_scale = 1 / sqrt((double)a->E);
     a->norm = IM_NORM_LAYER;

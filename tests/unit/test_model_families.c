@@ -177,6 +177,7 @@ static void test_refused(void **state)
          "rotary_pct is 1 but rope_parameters.partial_rotary_factor is 0.5"},
         {"{" NEOX ",\"hidden_act\":\"relu2\"}", IM_ERR_UNSUPPORTED, "hidden_act is \"relu2\""},
         {"{" BLOOM ",\"apply_residual_connection_post_layernorm\":true}", IM_ERR_UNSUPPORTED, "apply_residual_connection_post_layernorm is true"},
+        {"{" BLOOM ",\"pretraining_tp\":2,\"slow_but_exact\":true}", IM_ERR_UNSUPPORTED, "slow_but_exact is true"},
         {"{" BLOOM ",\"n_inner\":50}", IM_ERR_FORMAT, "n_inner is 50: it must be a whole number from 96 to 96"},
         {"{" BLOOM ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", IM_ERR_UNSUPPORTED, "rope_scaling is {"},
         {"{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":1}}", IM_ERR_FORMAT,

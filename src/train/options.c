@@ -83,6 +83,7 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
 
     {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel: ranks that share out every layer. tp x dp x pp ranks run as threads of this process.",
      "N", AT(tp), 0, false, "Layout"},
+    {"cp", IM_OPT_INT, "1", 1, 1024, NULL, "Context parallel: ranks that share out a sequence. Not built yet: 1 alone works.", "N", AT(cp), 0, false, NULL},
     {"dp", IM_OPT_INT, "1", 1, 1024, NULL, "Data parallel: ranks that share out the batch.", "N", AT(dp), 0, false, NULL},
     {"pp", IM_OPT_INT, "1", 1, 64, NULL, "Pipeline parallel: ranks that share out the blocks.", "N", AT(pp), 0, false, NULL},
     {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO over the dp ranks: 1 shares out the optimizer's state, 2 the gradients too, 3 the weights too.", "N",

@@ -61,7 +61,7 @@ im_status im_train_plan(im_context *ctx, const im_train_options *o, const im_mod
     p->eps = o->eps;
     p->weight_decay = o->weight_decay;
     p->seed = (uint64_t)o->seed;
-    p->mesh = (im_mesh){(int)o->tp, 1, (int)o->dp, (int)o->pp};
+    p->mesh = (im_mesh){(int)o->tp, (int)o->cp, (int)o->dp, (int)o->pp};
     p->zero = (int)o->zero;
     p->sequence_parallel = o->sequence_parallel;
     p->recompute = (im_recompute)o->recompute;

@@ -39,7 +39,7 @@ typedef struct im_train_options {
     double decay, min_lr, beta1, beta2, eps, weight_decay, clip, dropout, label_smoothing;
     int64_t seed, eval_every, eval_batches, save_every, keep;
     int nonfinite; /* im_train_nonfinite */
-    int64_t tp, dp, pp, zero;
+    int64_t tp, cp, dp, pp, zero;
     bool sequence_parallel;
     int recompute; /* im_recompute */
     int pipeline;  /* im_schedule */
@@ -61,7 +61,7 @@ typedef struct im_train_options {
 } im_train_options;
 
 /* The one table; the first IM_TRAIN_SAVED_ROWS are echoed in plan.yaml. */
-enum { IM_TRAIN_ROWS = 59, IM_TRAIN_SAVED_ROWS = 53 };
+enum { IM_TRAIN_ROWS = 60, IM_TRAIN_SAVED_ROWS = 54 };
 extern const im_option im_train_rows[IM_TRAIN_ROWS];
 /* Flags over --config over, with --resume, the run's plan.yaml over defaults. Strings live in `a`. */
 im_status im_train_options_parse(im_context *ctx, im_arena *a, int argc, char *const *argv, im_train_options *out) IM_MUST_CHECK;

@@ -72,6 +72,8 @@ expect layout-sigterm-whole 0 'whole' -- "$IMECE" checkpoint verify "$T/s"
 
 # values that are not finite: the same decision everywhere
 expect nonfinite-stop 1 'not finite, first in .*on rank [0-9]' -- "$IMECE" train "${tiny[@]}" --lr 1e6 --clip 0 --schedule constant --weight-decay 1000 --tp 2 --dp 2 --steps 20 --out "$T/n1"
+expect cp-refused 2 'cp 2: context parallelism is in the plan, but not built yet; cp 1; layouts of 2 ranks: dp 2, tp 2, pp 2$' -- "$IMECE" train "${tiny[@]}" --steps 1 --cp 2 --out "$T/cp"
+check cp-writes-nothing test ! -e "$T/cp"
 expect nonfinite-skip 1 'left out: not finite.*on rank [0-9]' 'warn 0 train step' '20 steps in a row' 'Lower --lr or --clip, or raise --eps$' -- "$IMECE" -q train "${tiny[@]}" --lr 1e6 --clip 0 --schedule constant --weight-decay 1000 --pp 2 --steps 40 --nonfinite skip --out "$T/n2"
 
 # an id beyond the vocabulary is told before a rank starts (ranks that fail in the middle: tests/fault)

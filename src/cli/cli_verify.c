@@ -1,5 +1,6 @@
 /* imece verify: layouts against one rank, as a table. */
 #include "cli/cli.h"
+#include "cli/launch.h"
 #include "train/verify.h"
 
 #include <inttypes.h>
@@ -182,6 +183,8 @@ static int run_verify(im_cli *cli, int argc, char **argv)
 {
     im_train_verify_options o = {0};
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, NULL);
+    if (status == IM_OK)
+        status = im_cli_refuse_job(cli);
     if (status != IM_OK)
         return im_cli_exit(cli, status);
     im_cli_catch_signals();

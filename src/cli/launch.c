@@ -115,6 +115,18 @@ im_status im_cli_join_job(im_cli *cli, double seconds, im_comm_mpi_world **out)
     return IM_OK;
 }
 
+im_status im_cli_refuse_job(im_cli *cli)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    int n = im_comm_mpi_launcher(getenv) ? number_of(sizes, IM_COUNT_OF(sizes)) : 0;
+    if (n < 2)
+        return IM_OK;
+    im_context_set_rank(cli->ctx, job_rank());
+    return told_by_one(cli, job_rank() == 0,
+                       im_fail(cli->ctx, IM_ERR_ARG, "imece %s starts its ranks itself, as threads of one process: without mpirun or srun (%d processes)",
+                               cli->command->name, n));
+}
+
 int im_cli_run_as_job(im_cli *cli, double deadline, im_status parsed, im_status (*run)(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet),
                       void *arg)
 {

@@ -9,6 +9,8 @@
  * the same; IM_ERR_NOT_FOUND: no plug-in for its MPI is installed; IM_ERR_TIMEOUT: not all processes came within `seconds` (0: 300), and this
  * one is to end at once. What all ranks come to alike, only rank 0 is left to tell: the log of the others is off then. */
 im_status im_cli_join_job(im_cli *cli, double seconds, im_comm_mpi_world **out) IM_MUST_CHECK;
+/* For a command whose ranks are threads alone: IM_ERR_ARG when a launcher started several of it; rank 0 tells. */
+im_status im_cli_refuse_job(im_cli *cli) IM_MUST_CHECK;
 /* A command whose ranks may be the processes of a job: joins it, and runs. mpi as above. quiet: this is not rank 0, which speaks for all; what fails
  * here is told by rank 0, or was. parsed: of the options, an error is told to the others, who wait. Returns the exit code. */
 int im_cli_run_as_job(im_cli *cli, double deadline, im_status parsed, im_status (*run)(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet),

@@ -154,7 +154,8 @@ for mpi in openmpi mpich; do
     said $mpi-nan-told 'step 3: rank 1 of 2 got a loss or gradient that is not finite'
     run on 2 "$IMECE" train "${tiny[@]}" --dp 2 --steps 9 --out "$T/$mpi-start" --fault kill,at=1
     check $mpi-start test $code != 0
-    run on 1 "$IMECE" train "${tiny[@]}" --dp 2 --steps 9 --out "$T/$mpi-start" : -n 1 "$IMECE" train --no-such-option
+    by_rank "$IMECE" train "${tiny[@]}" --dp 2 --steps 9 --out "$T/$mpi-start" : "$IMECE" train --no-such-option
+    run timeout -k 5 200 "${start[@]}" "${job[@]}"
     check $mpi-start-other test $code != 0
 done
 finish

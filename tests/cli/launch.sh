@@ -35,7 +35,9 @@ ln "$IMECE" "$T/alone/imece" 2>/dev/null || cp "$IMECE" "$T/alone/imece"
 refused() {
     local name=$mpi-$1 regex=$2 said
     shift 3
-    timeout -k 5 60 "${start[@]}" "$@" >"$T/out" 2>"$T/err" </dev/null
+    local job=("$@")
+    case " $* " in *" : "*) by_rank "$@" ;; esac
+    timeout -k 5 60 "${start[@]}" "${job[@]}" >"$T/out" 2>"$T/err" </dev/null
     code=$?
     said=$(grep -Ec '^[0-9-]+T[0-9:.]+ (error|warn) ' "$T/err")
     if [ $code = 0 ] || [ $code = 124 ] || [ $code = 137 ]; then
@@ -63,33 +65,34 @@ for mpi in openmpi mpich; do
 
     refused unknown-option 'unknown option --bogus' -- -n 3 "${one[@]}" --bogus
     refused too-few '= 4 ranks, but the job has 2 processes: start 4 .*layouts of 2 ranks: tp 2, dp 2' -- -n 2 "${one[@]}" --dp 1 --tp 4
-    refused wrong-on-one 'rank 1 failed: nothing says when to stop' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --steps 0
-    refused other-build 'rank 1 is another build of imece than rank 0' -- -n 1 "${one[@]}" : -n 1 "$T/b/imece" "${one[@]:1}"
+    refused wrong-on-one 'rank 1 failed: nothing says when to stop' -- "${one[@]}" : "${one[@]}" --steps 0
+    refused other-build 'rank 1 is another build of imece than rank 0' -- "${one[@]}" : "$T/b/imece" "${one[@]:1}"
     refused no-threads 'rank 0: this MPI does not give the thread level MPI_THREAD_SERIALIZED' -- \
         -n 2 env LD_PRELOAD="$IMECE_BUILD/few_threads_$mpi.so" "${one[@]}"
     refused no-threads-on-one 'rank 1: this MPI does not give' -- -n 2 env LD_PRELOAD="$IMECE_BUILD/few_threads_$mpi.so" FEW_THREADS_ON=1 "${one[@]}"
-    refused never-comes 'MPI did not start in 2 s: a process of the job ended' -- -n 1 "${one[@]}" --deadline 2 : -n 1 true
+    refused never-comes 'MPI did not start in 2 s: a process of the job ended' -- "${one[@]}" --deadline 2 : true
     [ $mpi = mpich ] && continue # from here on nothing differs between MPIs
     refused too-many '= 2 ranks, but the job has 3 processes.*layouts of 3 ranks: dp 3' -- -n 3 "${one[@]}"
     refused heads 'tp 3 is neither up to the 2 kv heads.*layouts of 3 ranks: dp 3' -- -n 3 "${one[@]}" --dp 1 --tp 3
-    refused other-options 'rank 1 planned another run than rank 0; different: seed, lr' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --lr 1 --seed 2
-    refused other-data 'rank 1 planned another run than rank 0; different: data\.' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --data "$T/d-valid"
-    refused other-model 'rank 1 planned another run than rank 0; different: model\.' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --model "$T/other.json"
+    refused other-options 'rank 1 planned another run than rank 0; different: seed, lr' -- "${one[@]}" : "${one[@]}" --lr 1 --seed 2
+    refused other-data 'rank 1 planned another run than rank 0; different: data\.' -- "${one[@]}" : "${one[@]}" --data "$T/d-valid"
+    refused other-model 'rank 1 planned another run than rank 0; different: model\.' -- "${one[@]}" : "${one[@]}" --model "$T/other.json"
     weights=("$IMECE" train "${plain[@]}" --dp 2 --out "$T/none" --model)
-    refused other-weights 'rank 1 planned another run than rank 0; different: model\.' -- -n 1 "${weights[@]}" "$T/run-1" : -n 1 "${weights[@]}" "$T/run-2"
-    refused no-data-on-one 'rank 1 failed: .*nowhere.idx: no such file' -- -n 1 "${one[@]}" : -n 1 "${one[@]}" --data nowhere
+    refused other-weights 'rank 1 planned another run than rank 0; different: model\.' -- "${weights[@]}" "$T/run-1" : "${weights[@]}" "$T/run-2"
+    refused no-data-on-one 'rank 1 failed: .*nowhere.idx: no such file' -- "${one[@]}" : "${one[@]}" --data nowhere
     # a rank that sees no checkpoint where rank 0 sees one, or an older one
     rm -rf "$T/run-1-late"
     cp -r "$T/run-1" "$T/run-1-late"
     rm -rf "$T/run-1-late/checkpoints"/*
     seen=("$IMECE" train --dp 2 --steps 3 --resume)
     refused checkpoint-not-seen 'rank 1 planned another run than rank 0; different: .*the checkpoint to go on from.*sees the same files' -- \
-        -n 1 "${seen[@]}" "$T/run-1" : -n 1 "${seen[@]}" "$T/run-1-late"
+        "${seen[@]}" "$T/run-1" : "${seen[@]}" "$T/run-1-late"
     check $mpi-checkpoint-not-seen-stays test "$(cat "$T/run-1/checkpoints/latest")" = step-1
     refused hosts-in-a-job '--hosts starts the processes itself' -- -n 2 "${one[@]}" --hosts nofile
     [ -e /usr/local/lib/imece/imece_openmpi.so ] ||
         refused no-plugin 'Open MPI started this process, but imece was built without it' -- -n 2 "$T/alone/imece" "${one[@]:1}"
-    expect openmpi-dies-at-start 1 -- timeout -k 5 60 "${start[@]}" -n 1 "${one[@]}" : -n 1 false
+    by_rank "${one[@]}" : false
+    expect openmpi-dies-at-start 1 -- timeout -k 5 60 "${start[@]}" "${job[@]}"
     check openmpi-dies-at-start-writes-nothing test ! -e "$T/none"
     expect openmpi-one 0 'done +2 steps' -- timeout -k 5 60 "${start[@]}" -n 1 "$IMECE" train "${tiny[@]}" --out "$T/one"
 done

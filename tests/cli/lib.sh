@@ -5,6 +5,7 @@
 #   expect_not NAME CODE REGEX -- COMMAND...           the same with a regex that must not be there
 #   check NAME COMMAND...                              COMMAND must succeed
 #   skip NAME REASON
+#   by_rank COMMAND... : COMMAND...                    job=(...): what follows mpirun, for two ranks of which each has its command
 #   finish                                             last line of each script: its exit status
 #
 # After expect, $T/out and $T/err hold what the command said and $code its exit code.
@@ -36,6 +37,19 @@ run() {
 }
 
 show() { sed "s/^/    $1| /" "$T/$1" | head -40; }
+
+# by_rank COMMAND... : COMMAND...: sets job to mpirun's arguments for two ranks, each with a command of its own. (The mpirun of Open MPI 5.0.7 ends with a
+# segmentation fault on `-n 1 A : -n 1 B`.)
+by_rank() {
+    local first=
+    while [ "$1" != : ]; do first="$first $(printf %q "$1")"; shift; done
+    shift
+    {
+        echo "case \${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} in 0) exec$first ;; esac"
+        echo "exec$(printf ' %q' "$@")"
+    } >"$T/by-rank"
+    job=(-n 2 bash "$T/by-rank")
+}
 
 expect() {
     local name=$1 want=$2 regex

@@ -32,12 +32,15 @@ for mpi in openmpi mpich; do
     check $mpi-4-same-bits test "$(losses "$T/$mpi-4")" = "$(losses "$T/threads-4")"
     expect $mpi-verify 0 'whole' -- "$IMECE" checkpoint verify "$T/$mpi-4"
     expect $mpi-resume 0 'done +2 steps' -- on 2 "$IMECE" train --resume "$T/$mpi-4" --tp 2 --dp 1 --zero 0 --steps 6
+    expect $mpi-verify-command 2 'imece verify starts its ranks itself.*2 processes' -- on 2 "$IMECE" verify --model "$IMECE_SOURCE/models/llama-bytes-tiny.json" --layouts tp2
+    check $mpi-verify-command-once test "$(cat "$T/out" "$T/err" | grep -c 'starts its ranks itself')" = 1
     expect $mpi-dry-run 0 'memory +rank' -- on 2 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --out "$T/dry" --dry-run
 
     on 3 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --out "$T/none" >"$T/out" 2>&1
     check $mpi-too-many-fails test $? != 0
     check $mpi-too-many-once test "$(grep -c '= 2 ranks, but the job has 3 processes' "$T/out")" = 1
-    on 1 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 1 --out "$T/none" : -n 1 "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 2 --out "$T/none" >"$T/out" 2>&1
+    by_rank "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 1 --out "$T/none" : "$IMECE" train "${tiny[@]}" --steps 4 --dp 2 --seed 2 --out "$T/none"
+    timeout -k 5 120 "${start[@]}" "${job[@]}" >"$T/out" 2>&1
     check $mpi-other-plan-fails test $? != 0
     check $mpi-other-plan-told grep -q 'rank 1 planned another run than rank 0; different: seed' "$T/out"
     check $mpi-refusals-write-nothing test ! -e "$T/none"

@@ -33,6 +33,7 @@ struct im_cli {
     im_arena *arena;                               /* lives until the program ends */
     const im_cli_command *command;                 /* the one that runs */
     const char *models_dir;                        /* of named shapes: IMECE_MODELS, or beside the program */
+    const char *clusters_dir;                      /* of named clusters: IMECE_CLUSTERS, or beside the program */
     double start;                                  /* im_clock_now() when the program began */
     bool out_is_terminal, err_is_terminal, colour; /* colour: of stderr; NO_COLOR is honoured */
     int columns;                                   /* of the terminal, 80 when there is none */

@@ -109,7 +109,7 @@ void im_cli_man(const im_cli_command *const *commands, size_t n, im_str *out)
     for (size_t i = 0; i < n; i++)
         man_command(commands[i], "", out);
     im_str_append(out, ".SH EXIT STATUS\n0 done, 1 failed, 2 usage, 3 a check found something, 4 stopped by a signal with the state saved.\n"
-                       ".SH ENVIRONMENT\n.TP\n.B IMECE_MODELS\ndirectory of named model shapes\n.TP\n.B NO_COLOR\nwhen not empty: no colour\n");
+                       ".SH ENVIRONMENT\n.TP\n.B IMECE_MODELS\ndirectory of named model shapes\n.TP\n.B IMECE_CLUSTERS\ndirectory of named clusters\n.TP\n.B NO_COLOR\nwhen not empty: no colour\n");
 }
 
 /* ---- completion ---------------------------------------------------------------- */

@@ -71,23 +71,23 @@ void im_cli_progress(im_cli *cli, const char *text)
 
 /* ---- finding things ------------------------------------------------------------- */
 
-/* Named shapes: IMECE_MODELS; the installed ones beside the program; the source tree's beside build/; as configured. */
-static const char *find_models(im_arena *arena)
+/* Named shapes and clusters: where the variable says; the installed ones beside the program; the source tree's beside build/; as configured. */
+static const char *find_named(im_arena *arena, const char *what, const char *variable, const char *installed, const char *source)
 {
-    const char *named = getenv("IMECE_MODELS");
+    const char *named = getenv(variable);
     if (named && *named)
         return named;
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;
     char *slash = strrchr(exe, '/');
-    static const char *const beside[] = {"../share/imece/models", "../models"};
+    static const char *const beside[] = {"../share/imece/", "../"};
     for (size_t i = 0; slash && i < IM_COUNT_OF(beside); i++) {
-        char *path = im_arena_printf(arena, "%.*s/%s", (int)(slash - exe), exe, beside[i]);
+        char *path = im_arena_printf(arena, "%.*s/%s%s", (int)(slash - exe), exe, beside[i], what);
         if (path && im_path_is_dir(path))
             return path;
     }
-    return im_path_is_dir(IM_MODELS_DIR) ? IM_MODELS_DIR : IM_SOURCE_MODELS_DIR;
+    return im_path_is_dir(installed) ? installed : source;
 }
 
 static const im_cli_command *find_command(im_cli *cli, const im_cli_command *const *list, size_t n, const char *word, const char *path)
@@ -235,7 +235,8 @@ int main(int argc, char **argv)
     if (ioctl(cli.err_is_terminal ? STDERR_FILENO : STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
         cli.columns = size.ws_col;
     im_context_set_log(cli.ctx, to_stderr, &cli, cli.level);
-    cli.models_dir = find_models(cli.arena);
+    cli.models_dir = find_named(cli.arena, "models", "IMECE_MODELS", IM_MODELS_DIR, IM_SOURCE_MODELS_DIR);
+    cli.clusters_dir = find_named(cli.arena, "clusters", "IMECE_CLUSTERS", IM_CLUSTERS_DIR, IM_SOURCE_CLUSTERS_DIR);
     int code = run(&cli, argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         im_error_clear(cli.ctx);

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { PF_EXITING = 0x4 }; /* Linux, include/linux/sched.h */
+
 static size_t read_text(const char *path, char *buf, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -29,7 +31,8 @@ static uint64_t this_machine(void)
     return h ? h : 1;
 }
 
-/* State and birth, fields 3 and 22 of /proc/PID/stat; the name before them may hold anything. False: there is no such process. */
+/* State and birth, fields 3 and 22 of /proc/PID/stat; the name before them may hold anything. False: there is no such process. One that the kernel
+ * takes down (field 9, flags: PF_EXITING) is over: its memory can take longer than it takes others to hear of its end. */
 static bool read_stat(int pid, char *state, uint64_t *birth)
 {
     char path[32], buf[1024];
@@ -44,6 +47,8 @@ static bool read_stat(int pid, char *state, uint64_t *birth)
     for (int field = 3; field < 22 && p; field++) {
         p = strchr(p, ' ');
         p += p != NULL;
+        if (field + 1 == 9 && p && (strtoul(p, NULL, 10) & PF_EXITING))
+            *state = 'X';
     }
     *birth = p ? strtoull(p, NULL, 10) : 0;
     return p != NULL;
@@ -71,7 +76,7 @@ char im_process_state(const im_process *p)
     uint64_t birth;
     if (!im_process_is_local(p))
         return 0;
-    if (!read_stat(p->pid, &state, &birth) || birth != p->birth || state == 'Z' || state == 'x')
+    if (!read_stat(p->pid, &state, &birth) || birth != p->birth || state == 'Z' || state == 'x' || state == 'X')
         return 'X';
     return state == 't' ? 'T' : state;
 }

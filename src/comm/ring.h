@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "comm/comm.h"
 
-enum { IM_RING_VERSION = 2, IM_RING_GROUPS = 128, IM_RING_MEMBERS = 16384, IM_RING_RECORDS = 4096, IM_RING_WHAT = 40, IM_RING_TEXT = 1024 };
+enum { IM_RING_VERSION = 3, IM_RING_GROUPS = 128, IM_RING_MEMBERS = 16384, IM_RING_RECORDS = 4096, IM_RING_WHAT = 40, IM_RING_TEXT = 1024 };
 
 typedef enum im_ring_end {
     IM_RING_RUNS,  /* or was killed */
@@ -41,6 +41,7 @@ typedef struct im_ring_header {
     char text[IM_RING_TEXT];
     int32_t saw, pad2; /* 1 + a rank whose process this one saw to be over; 0: none */
     double saw_at;
+    double silent_from, silent_to; /* its longest time without a sign of life that came to an end, as of a process that was stopped and woken */
 } im_ring_header;
 
 typedef struct im_ring_group {

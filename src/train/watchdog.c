@@ -61,6 +61,15 @@ static void report(im_train_watchdog *w)
         im_train_report(w->lead);
 }
 
+/* Others are over too: a launcher ends all when one ends, and who was the first cannot be seen any more. */
+static bool others_are_gone(const im_train_watchdog *w, int rank)
+{
+    for (int i = 0; i < w->lead->ranks; i++)
+        if (i != rank && w->peer[i].pid != w->peer[rank].pid && im_process_state(&w->peer[i]) == 'X')
+            return true;
+    return false;
+}
+
 static void peer_is_gone(im_train_watchdog *w, int rank)
 {
     im_train_run *r = w->lead;
@@ -70,7 +79,8 @@ static void peer_is_gone(im_train_watchdog *w, int rank)
     snprintf(reason, sizeof reason, "rank %d is gone: process %d on %s ended without a word, as after a kill", rank, (int)p->pid, p->host);
     pthread_mutex_lock(&w->lock);
     if (w->world[r->rank] && !im_comm_dead(w->world[r->rank])) {
-        im_comm_ring_saw(w->world[r->rank], rank);
+        if (!others_are_gone(w, rank))
+            im_comm_ring_saw(w->world[r->rank], rank);
         news = true;
     }
     pthread_mutex_unlock(&w->lock);

@@ -248,10 +248,19 @@ static void one_is_killed(void **state)
     r.ring[2].header.saw_at = r.now;
     judge(&r, "sgss", "rank 1 is gone", NULL);
 
-    r = in_17(4, "xx.x", IM_RING_STARTED, 0.01); /* all at once, in no time: nobody is at fault */
+    r = in_17(4, "xx.x", IM_RING_STARTED, 0.01); /* all at once, in no time: no rank is at fault alone */
     for (int i = 0; i < 4; i++)
         r.ring[i].header.process = dead_process();
-    judge(&r, "ssss", NULL);
+    judge(&r, "gggg", "all 4 ranks are gone (rank 0: process ", "when memory or power ran out; rank 0 was in step 7, REDUCE 0", NULL);
+
+    r = in_17(4, "xx.x", IM_RING_STARTED, 5); /* rank 0 waited too long for rank 2 and left without a word: rank 1 saw that it was gone */
+    for (int i = 0; i < 4; i++)
+        r.ring[i].header.process = dead_process();
+    r.ring[0].record[1].state = IM_RING_FAILED;
+    r.ring[0].record[1].ended = r.now;
+    r.ring[1].header.saw = 1 + 0;
+    r.ring[1].header.saw_at = r.now;
+    judge(&r, "ssas", "rank 2 did not come", NULL);
 }
 
 static void one_stands_still(void **state)
@@ -267,6 +276,19 @@ static void one_stands_still(void **state)
         r.ring[i].header.alive = r.now - (i == 2 ? 9 : 1);
     }
     judge(&r, "ssts", NULL);
+
+    for (int all = 0; all < 2; all++) { /* woken by what ended the job; where all have been silent, the machine slept */
+        r = in_17(4, "xxxx", IM_RING_STARTED, 9);
+        for (int i = 0; i < 4; i++) {
+            r.ring[i].header.process = dead_process();
+            r.ring[i].header.alive = r.now - 1;
+            if (i == 2 || all) {
+                r.ring[i].header.silent_from = r.now - 9;
+                r.ring[i].header.silent_to = r.now - 1.1;
+            }
+        }
+        judge(&r, all ? "gggg" : "ssts", NULL);
+    }
 }
 
 static void not_all_are_known(void **state)

@@ -16,8 +16,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Seconds: shorter waits than LEAST are no reason, a sign of life older than SILENT is one. A rank gives several a second. */
-static const double LEAST = 0.35, SILENT = 3;
+/* Seconds: shorter waits than LEAST are no reason, a sign of life older than SILENT is one (a rank gives several a second). A launcher takes
+ * up to ENDING to end a job. */
+static const double LEAST = 0.35, SILENT = 3, ENDING = 10;
 enum { MOST_RANKS = 4096 };
 
 static double wall_of(const im_comm_ring *r, double at)
@@ -206,15 +207,24 @@ static bool says_nothing(const im_comm_ring *r)
     return r->header.end == IM_RING_RUNS;
 }
 
+/* An operation of it failed: it had been told, or had waited too long, and left for that reason. */
+static bool was_failing(const im_comm_ring *r)
+{
+    for (size_t i = 0; i < r->nrecord; i++)
+        if (r->record[i].state == IM_RING_FAILED)
+            return true;
+    return false;
+}
+
 static void find_gone(im_comm_rings *r)
 {
     for (int i = 0; i < r->n; i++) {
         if (!r->view[i].known)
             continue;
         int saw = r->ring[i].header.saw - 1;
-        if (saw >= 0 && saw < r->n && r->view[saw].known)
+        if (saw >= 0 && saw < r->n && r->view[saw].known && !was_failing(&r->ring[saw]))
             blame(r, saw, IM_RING_GONE);
-        if (r->live && r->view[i].process == 'X' && says_nothing(&r->ring[i]))
+        if (r->live && r->view[i].process == 'X' && says_nothing(&r->ring[i]) && !was_failing(&r->ring[i]))
             blame(r, i, IM_RING_GONE);
     }
 }
@@ -275,20 +285,43 @@ static void find_absent(const looking *k)
         r->nfault += r->view[i].fault == IM_RING_CIRCLE;
 }
 
-/* Of ranks that live, those whose process is stopped or silent; of a job that is over, those that fell silent before the others. */
+/* Seconds of its longest silence before the job's end, which was at `last`. */
+static double silence(const im_comm_ring *r, double last)
+{
+    const im_ring_header *h = &r->header;
+    return wall_of(r, h->silent_to) > last - ENDING ? h->silent_to - h->silent_from : 0;
+}
+
+/* Of ranks that live, those whose process is stopped or silent; of a job that is over, those that fell silent before the others, and those that
+ * had been silent, when others had not (a launcher wakes what it ends). */
 static void find_still(im_comm_rings *r)
 {
-    double last = -INFINITY;
+    double last = -INFINITY, least = INFINITY;
     for (int i = 0; i < r->n; i++)
         if (r->view[i].known)
             last = fmax(last, wall_of(&r->ring[i], r->ring[i].header.alive));
+    for (int i = 0; i < r->n; i++)
+        if (r->view[i].known)
+            least = fmin(least, silence(&r->ring[i], last));
     for (int i = 0; i < r->n; i++) {
-        if (!r->view[i].known || !says_nothing(&r->ring[i]))
+        if (!r->view[i].known || r->ring[i].header.end == IM_RING_ENDED)
             continue;
-        double alive = wall_of(&r->ring[i], r->ring[i].header.alive);
-        if (r->view[i].process == 'T' || (r->live ? alive < r->now - SILENT : alive < last - LEAST))
+        double alive = wall_of(&r->ring[i], r->ring[i].header.alive), silent = silence(&r->ring[i], last);
+        bool still = r->view[i].process == 'T' || alive < (r->live ? r->now - SILENT : last - LEAST);
+        bool was_still = !r->live && silent > SILENT && silent > 2 * least;
+        if (was_still || (still && says_nothing(&r->ring[i])))
             blame(r, i, IM_RING_STILL);
     }
+}
+
+/* None lives and none said why: a kill that took all of them, or the machine's end. */
+static void find_all_gone(im_comm_rings *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->live || !r->view[i].known || r->view[i].process != 'X' || !says_nothing(&r->ring[i]) || was_failing(&r->ring[i]))
+            return;
+    for (int i = 0; i < r->n; i++)
+        blame(r, i, IM_RING_GONE);
 }
 
 static double wall_now(void)
@@ -327,10 +360,14 @@ static void look(im_comm_rings *r)
     find_different(&k);
     if (!r->nfault)
         find_broken(r);
+    if (!r->nfault && r->live) /* in a run that lives, ranks wait for one another all the time */
+        find_still(r);
     if (!r->nfault)
         find_absent(&k);
     if (!r->nfault)
         find_still(r);
+    if (!r->nfault)
+        find_all_gone(r);
 }
 
 /* ---- all of them --------------------------------------------------------------------------------- */
@@ -600,8 +637,24 @@ static void tell_circle(const im_comm_rings *r, const bool *in, im_str *out)
     im_str_append(out, " wait for one another: operations in different orders, or one that was left out");
 }
 
+/* All of several ranks: one sentence. */
+static bool tell_all_gone(const im_comm_rings *r, im_str *out)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->live || r->n < 2 || r->view[i].fault != IM_RING_GONE)
+            return false;
+    im_str_printf(out, "all %d ranks are gone (rank 0: ", r->n);
+    name_process(&r->ring[0].header, out);
+    im_str_append(out, "): ended without a word, as after a kill, or when memory or power ran out; rank 0 was in ");
+    name_place(&r->ring[0].header, out);
+    tell_neighbours(r, 0, out);
+    return true;
+}
+
 void im_comm_rings_verdict(const im_comm_rings *r, im_str *out)
 {
+    if (tell_all_gone(r, out))
+        return;
     bool *circle = calloc((size_t)r->n, sizeof *circle);
     for (int i = 0; i < r->n; i++) {
         if (r->view[i].fault == IM_RING_CIRCLE && circle)

@@ -122,8 +122,15 @@ im_status im_comm_ring_place(im_comm *c, const char *path)
 void im_comm_ring_beat(im_comm *c)
 {
     im_ring_writer *ring = ring_of(c);
-    if (ring)
-        ring->header->alive = im_clock_now();
+    if (!ring)
+        return;
+    im_ring_header *h = ring->header;
+    double now = im_clock_now();
+    if (h->alive > 0 && now - h->alive > h->silent_to - h->silent_from) {
+        h->silent_from = h->alive;
+        h->silent_to = now;
+    }
+    h->alive = now;
 }
 
 void im_comm_ring_saw(im_comm *c, int rank)

@@ -209,7 +209,7 @@ static im_status read_row(const reader *r, const im_cluster_row *row, const im_j
         return copy ? IM_OK : im_fail(r->ctx, IM_ERR_NOMEM, "no memory for a cluster");
     }
     case IM_ROW_CHOICE: {
-        int choice;
+        int choice = 0;
         IM_TRY(read_choice(r, row, v, &choice));
         memcpy(at, &choice, sizeof choice);
         return IM_OK;

@@ -10,9 +10,19 @@
 
 /* Every command has its line here. */
 static const im_cli_command *const commands[] = {
-    &im_cli_train_command,     &im_cli_eval_command,  &im_cli_generate_command,   &im_cli_data_command,
-    &im_cli_tokenizer_command, &im_cli_model_command, &im_cli_checkpoint_command, &im_cli_ranks_command,
-    &im_cli_verify_command,    &im_cli_bench_command, &im_cli_plan_command,       NULL, /* ends the list */
+    &im_cli_train_command,
+    &im_cli_eval_command,
+    &im_cli_generate_command,
+    &im_cli_data_command,
+    &im_cli_tokenizer_command,
+    &im_cli_model_command,
+    &im_cli_checkpoint_command,
+    &im_cli_ranks_command,
+    &im_cli_verify_command,
+    &im_cli_bench_command,
+    &im_cli_plan_command,
+    &im_cli_fabric_command,
+    NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };
 

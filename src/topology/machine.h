@@ -136,7 +136,7 @@ typedef struct im_net {
     im_reading driver, master;                     /* master: the bond or bridge it belongs to */
     im_reading carrier_changes;
     bool is_virtual;
-    const char **addr; /* "10.0.1.2/24", "fe80::1/64" */
+    const char **addr; /* "10.0.1.2/24", "fe80::1/64"; without a length where only a GID tells it */
     size_t naddrs;
     const char *addr_why; /* naddrs 0 though nobody could tell: why */
 } im_net;

@@ -28,7 +28,7 @@ static void add_address(im_arena *a, im_net *net, const char *address, int prefi
 {
     if (!net->addr)
         net->addr = IM_ARENA_NEW(a, const char *, MAX_ADDRS);
-    const char *text = im_arena_printf(a, "%s/%d", address, prefix);
+    const char *text = prefix < 0 ? im_arena_strdup(a, address) : im_arena_printf(a, "%s/%d", address, prefix);
     if (net->addr && text && net->naddrs < MAX_ADDRS)
         net->addr[net->naddrs++] = text;
 }
@@ -128,9 +128,9 @@ static void from_gids(im_root *root, im_machine *m)
                 im_net *net = gid->is_ipv4 && gid->ndev.text ? find_net(m, gid->ndev.text) : NULL;
                 bool known = !net || !gid->address;
                 for (size_t k = 0; !known && k < net->naddrs; k++)
-                    known = strncmp(net->addr[k], gid->address, strlen(gid->address)) == 0 && net->addr[k][strlen(gid->address)] == '/';
+                    known = strncmp(net->addr[k], gid->address, strlen(gid->address)) == 0 && strchr("/", net->addr[k][strlen(gid->address)]);
                 if (!known)
-                    add_address(im_root_arena(root), net, gid->address, 32);
+                    add_address(im_root_arena(root), net, gid->address, -1); /* how long the prefix is, it does not tell */
             }
 }
 

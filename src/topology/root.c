@@ -14,6 +14,8 @@
 
 enum { MAX_FILE = 64 << 10, MAX_LONG_FILE = 4 << 20, MAX_NAMES = 16384, MAX_LINKS = 40, MAX_TROUBLES = 64 };
 
+enum { NOT_REGULAR = EBADFD }; /* an errno that reading a file does not give */
+
 struct im_root {
     im_context *ctx;
     im_arena *arena;
@@ -88,7 +90,9 @@ static const char *reason(im_root *root, const char *path, int error)
 {
     if (error == ENOENT || error == ENOTDIR)
         return "absent";
-    const char *why = im_arena_printf(root->arena, "cannot be read: %s", strerror(error));
+    const char *why = error == NOT_REGULAR ? "is no regular file" : im_arena_printf(root->arena, "cannot be read: %s", strerror(error));
+    if (error == EINVAL || error == EOPNOTSUPP) /* how the kernel says that it has nothing to tell: a GID's type, the speed of a link that is down */
+        return why ? why : "cannot be read";
     if (!why)
         why = "cannot be read";
     if (root->ntroubles < MAX_TROUBLES)
@@ -213,7 +217,7 @@ static int open_file(im_root *root, const char *path)
     const int fd = openat(root->fd, *w.at ? w.at : ".", O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     struct stat st;
     if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
-        const int kind = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        const int kind = S_ISDIR(st.st_mode) ? EISDIR : NOT_REGULAR;
         close(fd);
         errno = kind;
         return -1;

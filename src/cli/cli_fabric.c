@@ -1,0 +1,13 @@
+/* imece fabric: InfiniBand and RoCE under NCCL and UCX. Each sub-command has a file of its own. */
+#include "cli/cli_fabric.h"
+
+static const im_cli_command *const fabric_commands[] = {
+    &im_cli_fabric_status_command, NULL, /* ends the list */
+};
+
+const im_cli_command im_cli_fabric_command = {
+    .name = "fabric",
+    .help = "InfiniBand and RoCE: see the devices and how a machine hangs together.",
+    .sub = fabric_commands,
+    .nsub = IM_COUNT_OF(fabric_commands) - 1,
+};

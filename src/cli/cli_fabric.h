@@ -1,0 +1,9 @@
+/* The sub-commands of imece fabric. */
+#ifndef IM_CLI_FABRIC_H
+#define IM_CLI_FABRIC_H
+
+#include "cli/cli.h"
+
+extern const im_cli_command im_cli_fabric_status_command;
+
+#endif

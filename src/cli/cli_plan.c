@@ -1,8 +1,6 @@
 /* imece plan: what a layout does, before it runs. */
-#include "checkpoint/checkpoint.h"
-#include "cli/cli.h"
+#include "cli/layout_rows.h"
 #include "train/planned.h"
-#include "train/train.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,69 +11,20 @@
 /* ---- imece plan draw --------------------------------------------------------------- */
 
 typedef struct draw_options {
-    const char *model, *stages, *svg;
-    int64_t tp, dp, pp, zero, chunks, seq_len, micro_batch, global_batch, width;
-    int pipeline, recompute, precision;
-    bool sequence_parallel, json;
+    im_cli_layout layout; /* first: see layout_rows.h */
+    const char *svg;
+    int64_t width;
+    bool json;
 } draw_options;
 
 #define AT(field) offsetof(draw_options, field)
 static const im_option draw_rows[] = {
-    {"model", IM_OPT_STRING, NULL, 0, 0, NULL, "Model: a Hugging Face directory, a config.json, or the name of a shape.", "DIR", AT(model), 'm',
-     false, "What"},
-    {"tp", IM_OPT_INT, "1", 1, 1024, NULL, "Tensor parallel ranks.", "N", AT(tp), 0, false, "Layout"},
-    {"dp", IM_OPT_INT, "1", 1, 1024, NULL, "Data parallel ranks.", "N", AT(dp), 0, false, NULL},
-    {"pp", IM_OPT_INT, "1", 1, 64, NULL, "Stages of the pipeline.", "N", AT(pp), 0, false, NULL},
-    {"zero", IM_OPT_INT, "0", 0, 3, NULL, "ZeRO stage.", "N", AT(zero), 0, false, NULL},
-    {"sequence-parallel", IM_OPT_BOOL, "false", 0, 0, NULL, "With tp: sequence parallelism.", NULL, AT(sequence_parallel), 0, false, NULL},
-    {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again.", "WHAT", AT(recompute), 0, false, NULL},
-    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1", "The pipeline's schedule.", "HOW", AT(pipeline), 0, false, NULL},
-    {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", AT(chunks), 0, false, NULL},
-    {"stages", IM_OPT_STRING, "even", 0, 0, NULL, "Blocks of each stage: even, balanced, or a list such as 8,8,6.", "HOW", AT(stages), 0, false,
-     NULL},
-    {"seq-len", IM_OPT_INT, "256", 1, 1 << 24, NULL, "Tokens of a sequence.", "N", AT(seq_len), 0, false, "Batch"},
-    {"micro-batch", IM_OPT_INT, "1", 1, 1 << 24, NULL, "Sequences computed at once.", "N", AT(micro_batch), 0, false, NULL},
-    {"global-batch", IM_OPT_INT, "8", 1, 1 << 24, NULL, "Sequences of a step.", "N", AT(global_batch), 0, false, NULL},
-    {"precision", IM_OPT_CHOICE, "fp32", 0, 0, "fp32|bf16", "Type of weights and activations.", "TYPE", AT(precision), 0, false, NULL},
+    IM_CLI_LAYOUT_ROWS,
     {"svg", IM_OPT_STRING, NULL, 0, 0, NULL, "Write the picture to this file too.", "FILE", AT(svg), 0, false, "Picture"},
     {"width", IM_OPT_INT, "0", 0, 1000, NULL, "Characters of a row (0: the terminal's).", "N", AT(width), 0, false, NULL},
     {"json", IM_OPT_BOOL, "false", 0, 0, NULL, "Print the step's time, the bubble and the spans as JSON.", NULL, AT(json), 0, false, NULL},
 };
 #undef AT
-
-/* What an option of the plan is called in both tables, so that those given on the command line replace the file's. */
-static void take(const draw_options *from, const bool *given, bool all, im_train_options *o)
-{
-#define TAKE(key, field)                                          \
-    for (size_t i = 0; i < IM_COUNT_OF(draw_rows); i++)           \
-        if (!strcmp(draw_rows[i].name, key) && (all || given[i])) \
-            o->field = from->field;
-    TAKE("model", model)
-    TAKE("tp", tp)
-    TAKE("dp", dp)
-    TAKE("pp", pp)
-    TAKE("zero", zero)
-    TAKE("sequence-parallel", sequence_parallel)
-    TAKE("recompute", recompute)
-    TAKE("pipeline", pipeline)
-    TAKE("chunks", chunks)
-    TAKE("stages", stages)
-    TAKE("seq-len", seq_len)
-    TAKE("micro-batch", micro_batch)
-    TAKE("global-batch", global_batch)
-    TAKE("precision", precision)
-#undef TAKE
-}
-
-static im_status read_plan(im_cli *cli, const char *path, im_train_options *o)
-{
-    char *file = im_path_is_dir(path) ? im_arena_printf(cli->arena, "%s/plan.yaml", path) : im_arena_strdup(cli->arena, path);
-    char flag[] = "--config";
-    if (!file)
-        return im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for a name");
-    char *argv[] = {flag, file};
-    return im_train_options_parse(cli->ctx, cli->arena, 2, argv, o);
-}
 
 static void print_json(const im_drawing *d, const im_train_rates *r, im_str *out)
 {
@@ -121,19 +70,12 @@ static im_status show(im_cli *cli, const draw_options *o, const im_plan *p, cons
 
 static im_status draw(im_cli *cli, const draw_options *o, const im_train_options *t)
 {
-    char dir[4096];
     im_model *m;
     im_drawing d = {0};
     im_plan p;
     im_train_rates rates = {.latency = 10e-6};
     im_status status;
-    if (!t->model)
-        return im_fail(cli->ctx, IM_ERR_ARG, "which plan? A run, a plan.yaml, or --model with a layout");
-    IM_TRY(im_checkpoint_resolve(cli->ctx, t->model, dir, sizeof dir));
-    IM_TRY(im_model_open(cli->ctx, dir, cli->models_dir, &m));
-    int64_t *cut = IM_ARENA_NEW(cli->arena, int64_t, IM_TRAIN_CUTS);
-    IM_TRY_GOTO(cut ? IM_OK : im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for the stages"), model);
-    IM_TRY_GOTO(im_train_plan(cli->ctx, t, m, cut, &p), model);
+    IM_TRY(im_cli_layout_plan(cli, t, &m, &p));
     int cores = im_machine_cores(), n = im_mesh_size(&p.mesh);
     p.threads = t->threads ? (int)t->threads : cores > n ? cores / n : 1;
     IM_TRY_GOTO(im_plan_validate(cli->ctx, &p), model);
@@ -156,11 +98,9 @@ static int run_draw(im_cli *cli, int argc, char **argv)
     if (status == IM_OK && rest.n > 1)
         status = im_fail(cli->ctx, IM_ERR_ARG, "one plan at a time, not %s too", rest.item[1]);
     if (status == IM_OK)
-        status = rest.n ? read_plan(cli, rest.item[0], &t) : im_option_defaults(cli->ctx, im_train_rows, IM_TRAIN_ROWS, cli->arena, &t);
-    if (status == IM_OK) {
-        take(&o, given, !rest.n, &t);
+        status = im_cli_layout_options(cli, rest.n ? rest.item[0] : NULL, draw_rows, IM_COUNT_OF(draw_rows), &o.layout, given, &t);
+    if (status == IM_OK)
         status = draw(cli, &o, &t);
-    }
     return im_cli_exit(cli, status);
 }
 

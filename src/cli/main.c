@@ -22,6 +22,7 @@ static const im_cli_command *const commands[] = {
     &im_cli_bench_command,
     &im_cli_plan_command,
     &im_cli_fabric_command,
+    &im_cli_simulate_command,
     NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };

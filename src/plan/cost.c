@@ -22,22 +22,33 @@ static im_cost_coll plain(const im_cluster *c, const im_cost_group *g, bool all_
 {
     double n = g->ranks, N = g->domains, k = n / N, twice = all_reduce ? 2 : 1;
     double between = N > 1 ? twice * (N - 1) : 0, steps = twice * (n - 1);
-    im_cost_coll row[4] = {{.algorithm = "ring", .alpha = (steps - between) * g->alpha_in + between * g->alpha_out}};
+    double ring = twice * (n - 1) / n, once = twice * (k - 1) / k;
+    im_cost_coll row[4] = {{.algorithm = "ring",
+                            .alpha = (steps - between) * g->alpha_in + between * g->alpha_out,
+                            .bandwidth = fmin(k > 1 || N == 1 ? g->intra : INFINITY, g->inter) / ring,
+                            .inside = k > 1 ? ring : 0,
+                            .cut = N > 1 ? ring : 0}};
     int rows = 1;
-    double ring = fmin(k > 1 || N == 1 ? g->intra : INFINITY, g->inter);
-    row[0].bandwidth = ring * n / steps;
     if (N > 1 && k > 1) /* a part each within the domain, these over the network, and back */
         row[rows++] = (im_cost_coll){.algorithm = "hierarchical",
                                      .alpha = twice * (k - 1) * g->alpha_in + twice * (N - 1) * g->alpha_out,
-                                     .bandwidth = 1 / (twice * (k - 1) / k / g->intra + twice * (N - 1) / N / g->inter)};
-    if (all_reduce && n > 2)
+                                     .bandwidth = 1 / (once / g->intra + twice * (N - 1) / N / g->inter),
+                                     .inside = once,
+                                     .cut = twice * (N - 1) / N};
+    if (all_reduce && n > 2) {
+        double up = k > 1 ? 2 : 0, out = N > 2 ? 2 : N > 1 ? 1 : 0;
         row[rows++] = (im_cost_coll){.algorithm = "tree",
                                      .alpha = 2 * (ceil(log2(k)) * g->alpha_in + ceil(log2(N)) * g->alpha_out),
-                                     .bandwidth = fmin(k > 1 ? g->intra / 2 : INFINITY, N > 1 ? g->inter / (N > 2 ? 2 : 1) : INFINITY)};
+                                     .bandwidth = fmin(up > 0 ? g->intra / up : INFINITY, out > 0 ? g->inter / out : INFINITY),
+                                     .inside = up,
+                                     .cut = out};
+    }
     if (all_reduce && N > 1 && c->network.sharp)
         row[rows++] = (im_cost_coll){.algorithm = "in-network",
                                      .alpha = 2 * (k - 1) * g->alpha_in + 2 * g->alpha_out,
-                                     .bandwidth = 1 / (2 * (k - 1) / k / g->intra + 1 / g->inter)};
+                                     .bandwidth = 1 / (once / g->intra + 1 / g->inter),
+                                     .inside = once,
+                                     .cut = 1};
     im_cost_coll best = {.seconds = INFINITY};
     for (int i = 0; i < rows; i++) {
         row[i].seconds = row[i].alpha + (isinf(row[i].bandwidth) ? 0 : bytes / row[i].bandwidth);
@@ -57,7 +68,7 @@ static im_cost_coll measured(const im_cluster *c, const im_cost_group *g, bool a
     if (bytes > c->all_reduce.x[last])
         t = c->all_reduce.y[last] * bytes / c->all_reduce.x[last];
     double moved = fmax(t - c->all_reduce.y[0], 0) * volume;
-    im_cost_coll k = {.algorithm = "measured", .alpha = alpha * half, .seconds = (alpha + moved) * half};
+    im_cost_coll k = {.algorithm = "measured", .alpha = alpha * half, .seconds = (alpha + moved) * half, .inside = 2 * half * (n - 1) / n};
     k.bandwidth = moved > 0 ? bytes / (moved * half) : INFINITY;
     return k;
 }
@@ -198,7 +209,8 @@ im_cost_op im_cost_of(im_cost *k, const im_program *p, const im_bound *x)
         const im_cost_group *g = &k->hop[boundary(p, x)];
         o.bytes = bytes_of(x);
         o.seconds = im_cost_message(k, boundary(p, x), o.bytes);
-        o.coll = (im_cost_coll){o.seconds, g->domains > 1 ? g->alpha_out : g->alpha_in, g->flow, "message"};
+        o.coll =
+            (im_cost_coll){.seconds = o.seconds, .alpha = g->domains > 1 ? g->alpha_out : g->alpha_in, .bandwidth = g->flow, .algorithm = "message"};
         break;
     }
     default: break;
@@ -211,24 +223,40 @@ double im_cost_price(void *cost, const im_program *p, const im_bound *x)
     return im_cost_of(cost, p, x).seconds;
 }
 
-void im_cost_traffic(const im_cost *k, const im_program *p, const im_bound *x, double *domain_bytes, double *network_bytes)
+const im_cost_group *im_cost_path(const im_cost *k, const im_program *p, const im_bound *x)
 {
-    double bytes = bytes_of(x);
-    *domain_bytes = *network_bytes = 0;
-    if (x->op->collective == IM_COLL_SEND) {
-        *(k->hop[boundary(p, x)].domains > 1 ? network_bytes : domain_bytes) = bytes;
-        return;
+    if (x->op->kind)
+        return NULL;
+    switch ((im_collective)x->op->collective) {
+    case IM_COLL_SEND:
+    case IM_COLL_RECV: return &k->hop[boundary(p, x)];
+    case IM_COLL_ALL_REDUCE:
+    case IM_COLL_REDUCE_SCATTER:
+    case IM_COLL_ALL_GATHER: return &k->group[x->op->group];
+    default: return NULL;
     }
-    bool all_reduce = x->op->collective == IM_COLL_ALL_REDUCE;
-    if (x->op->kind || (!all_reduce && x->op->collective != IM_COLL_REDUCE_SCATTER && x->op->collective != IM_COLL_ALL_GATHER))
-        return;
-    const im_cost_group *g = &k->group[x->op->group];
-    if (g->ranks < 2)
-        return;
-    /* a ring: each rank sends its neighbour (n-1)/n of the bytes, or twice that; one rank of a domain's has its neighbour in another */
-    double sent = (all_reduce ? 2 : 1) * bytes * (g->ranks - 1) / g->ranks, local = (double)g->ranks / g->domains;
-    *network_bytes = g->domains > 1 ? sent / local : 0;
-    *domain_bytes = sent - *network_bytes;
+}
+
+im_cost_traffic im_cost_traffic_of(const im_cost *k, const im_program *p, const im_bound *x)
+{
+    im_cost_traffic t = {0};
+    const im_cost_group *g = im_cost_path(k, p, x);
+    bool message = x->op->collective == IM_COLL_SEND;
+    if (!g || g->ranks < 2 || x->op->collective == IM_COLL_RECV)
+        return t;
+    double bytes = bytes_of(x), cut = g->domains > 1 ? bytes : 0;
+    if (message) {
+        t.network = cut;
+        t.domain = bytes - cut;
+    } else {
+        im_cost_coll c = im_cost_collective_on(k->c, g, (im_collective)x->op->collective, bytes);
+        cut = c.cut * bytes;
+        t.network = cut * g->domains / g->ranks; /* its ranks of a domain share what leaves it */
+        t.domain = c.inside * bytes;
+    }
+    for (int l = 0; l < k->c->network.nlevel && g->domains > 1; l++)
+        t.level[l] = cut * g->load[l];
+    return t;
 }
 
 /* ---- opening -------------------------------------------------------------------------------------- */

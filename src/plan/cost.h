@@ -35,11 +35,13 @@ typedef struct im_cost_group {
     double inter;               /* bytes/s that a group gets out of a domain and into one, its local ranks together, others of the axis at work too */
     double alpha_in, alpha_out; /* seconds of a small message within a domain, between domains */
     double flow;                /* the least bytes/s one rank gets to its neighbour when all send at once (messages) */
+    double load[IM_CLUSTER_LEVELS]; /* how many groups of the axis leave the busiest unit of each level of the network at once */
 } im_cost_group;
 
 typedef struct im_cost_coll {
     double seconds, alpha, bandwidth; /* seconds = alpha + bytes / bandwidth */
-    const char *algorithm;            /* "ring LL128", "tree Simple", "NVLS", "hierarchical", "in-network", "measured" */
+    double inside, cut;    /* bytes that a device sends within its domain, and that leave a domain for all of a group, for each byte of the whole */
+    const char *algorithm; /* "ring LL128", "tree Simple", "NVLS", "hierarchical", "in-network", "measured" */
 } im_cost_coll;
 
 /* ---- a plan on a cluster -------------------------------------------------------------------- */
@@ -77,7 +79,12 @@ typedef struct im_cost_op {
 } im_cost_op;
 im_cost_op im_cost_of(im_cost *k, const im_program *p, const im_bound *x);
 
-/* Bytes that a device sends in a collective or message, within its domain and over the network. */
-void im_cost_traffic(const im_cost *k, const im_program *p, const im_bound *x, double *domain_bytes, double *network_bytes);
+/* Bytes of a collective or message that a device sends within its domain and over the network, and that leave the busiest unit of each level. */
+typedef struct im_cost_traffic {
+    double domain, network, level[IM_CLUSTER_LEVELS];
+} im_cost_traffic;
+im_cost_traffic im_cost_traffic_of(const im_cost *k, const im_program *p, const im_bound *x);
+/* The path that a collective's group or a message takes; NULL: the op is neither. */
+const im_cost_group *im_cost_path(const im_cost *k, const im_program *p, const im_bound *x);
 
 #endif

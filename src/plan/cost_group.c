@@ -132,6 +132,8 @@ static void rates(const scan *s, im_cost_group *g)
         g->intra = INFINITY;
     g->alpha_in = c->domain.latency;
     g->inter = INFINITY;
+    for (int l = 0; l < c->network.nlevel; l++)
+        g->load[l] = s->most[l];
     if (g->domains > 1) {
         g->inter = share(s, g->levels, g->local * nic_rate(c));
         g->alpha_out = c->network.latency + c->network.hop * (g->levels - 1);
@@ -191,6 +193,8 @@ im_status im_cost_hops(im_context *ctx, const im_cluster *c, const im_mesh *m, c
         g->alpha_out = c->network.latency + c->network.hop * (g->levels ? g->levels - 1 : 0);
         g->inter = g->domains > 1 ? share(&s, g->levels, nic_rate(c)) : INFINITY;
         g->flow = g->domains > 1 ? g->inter : g->intra;
+        for (int l = 0; l < c->network.nlevel; l++)
+            g->load[l] = s.most[l];
     }
     scan_close(&s);
     return IM_OK;

@@ -34,9 +34,11 @@ typedef struct shape {
     int nodes_index;            /* 0: one, 1: two, 2: more */
 } shape;
 
-static void take(im_cost_coll *best, const shape *s, const char *name, double latency_us, double gbs)
+static void take(im_cost_coll *best, const shape *s, const char *name, double latency_us, double gbs, double inside, double cut)
 {
     im_cost_coll k = {.alpha = latency_us * 1e-6, .bandwidth = gbs * 1e9, .algorithm = name};
+    k.inside = s->g->local > 1 ? inside : 0;
+    k.cut = s->g->domains > 1 ? cut : 0;
     if (gbs <= 0)
         return;
     k.seconds = k.alpha + s->bytes / k.bandwidth;
@@ -58,7 +60,7 @@ static void ring(im_cost_coll *best, const shape *s, bool all_reduce)
         double latency = base_ring[p] + (steps - between) * in + between * (out + over);
         if (p == SIMPLE && s->g->domains > 1 && s->bytes / n >= 64)
             latency *= all_reduce ? (s->c->device.generation == IM_GENERATION_VOLTA ? 1.9 : 1.4) : 1;
-        take(best, s, ring_name[p], latency, bus * n / steps);
+        take(best, s, ring_name[p], latency, bus * n / steps, (double)steps / n, (double)steps / n);
     }
 }
 
@@ -79,7 +81,7 @@ static void tree(im_cost_coll *best, const shape *s)
         if (size < TREE_SIZES - 1)
             alg *= tree_factor[p][size];
         double latency = base_tree[p] + 2 * (((double)n / nodes - 1) * link_tree[p] + log2(nodes) * (net_tree[p] + s->overhead));
-        take(best, s, tree_name[p], latency, alg);
+        take(best, s, tree_name[p], latency, alg, 2, nodes > 2 ? 2 : 1);
     }
 }
 
@@ -87,10 +89,10 @@ static void nvls(im_cost_coll *best, const shape *s)
 {
     double inside = s->intra * nvls_share[s->c->device.generation];
     if (s->g->domains == 1)
-        take(best, s, "NVLS", nvls_link, inside * 5 / 6);
+        take(best, s, "NVLS", nvls_link, inside * 5 / 6, 1, 0);
     else if (s->g->local > 1)
         take(best, s, "NVLS tree", nvls_link + 2 * log2(s->g->domains) * (nvls_tree_net + s->overhead),
-             fmin(inside, s->inter / (s->g->domains == 2 ? 1 : 2)) * 5 / 6);
+             fmin(inside, s->inter / (s->g->domains == 2 ? 1 : 2)) * 5 / 6, 1, s->g->domains > 2 ? 2 : 1);
 }
 
 im_cost_coll im_cost_nccl(const im_cluster *c, const im_cost_group *g, im_collective what, double bytes)

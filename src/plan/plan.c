@@ -126,6 +126,11 @@ static im_status rule_precision(im_context *ctx, const im_plan *p)
 im_status im_plan_validate(im_context *ctx, const im_plan *p)
 {
     IM_TRY(im_model_need_runnable(ctx, p->model));
+    return im_plan_validate_shape(ctx, p);
+}
+
+im_status im_plan_validate_shape(im_context *ctx, const im_plan *p)
+{
     IM_TRY(rule_mesh(ctx, p));
     IM_TRY(rule_schedule(ctx, p));
     IM_TRY(rule_tied_zero(ctx, p));

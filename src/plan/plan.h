@@ -39,6 +39,8 @@ typedef struct im_plan {
 void im_plan_defaults(im_plan *p, const im_model *m);
 /* Cross-field rules, each a named function; the message names the option and the nearest values that work. */
 im_status im_plan_validate(im_context *ctx, const im_plan *p) IM_MUST_CHECK;
+/* The same of a plan that is only looked at: the model may be a shape whose family cannot run. */
+im_status im_plan_validate_shape(im_context *ctx, const im_plan *p) IM_MUST_CHECK;
 enum { IM_PLAN_MAX_THREADS = 64 }; /* ranks that are threads of one process */
 /* The rules, and the job's size (processes; 0: ranks are threads of this process). A layout that is refused is told with the nearest ones that work.
  * batch_follows: the global batch was not given, it is one micro-batch of each dp rank. */

@@ -109,7 +109,8 @@ void im_cli_man(const im_cli_command *const *commands, size_t n, im_str *out)
     for (size_t i = 0; i < n; i++)
         man_command(commands[i], "", out);
     im_str_append(out, ".SH EXIT STATUS\n0 done, 1 failed, 2 usage, 3 a check found something, 4 stopped by a signal with the state saved.\n"
-                       ".SH ENVIRONMENT\n.TP\n.B IMECE_MODELS\ndirectory of named model shapes\n.TP\n.B IMECE_CLUSTERS\ndirectory of named clusters\n.TP\n.B NO_COLOR\nwhen not empty: no colour\n");
+                       ".SH ENVIRONMENT\n.TP\n.B IMECE_MODELS\ndirectory of named model shapes\n.TP\n.B IMECE_CLUSTERS\ndirectory of named "
+                       "clusters\n.TP\n.B NO_COLOR\nwhen not empty: no colour\n");
 }
 
 /* ---- completion ---------------------------------------------------------------- */
@@ -119,6 +120,24 @@ static void completion_names(const im_cli_command *const *list, size_t n, im_str
     for (size_t i = 0; i < n; i++)
         if (!list[i]->hidden)
             im_str_printf(out, "%s ", list[i]->name);
+}
+
+/* What may stand behind the command's name, which is the word `depth` before. */
+static void completion_command(const im_cli_command *c, int depth, im_str *out)
+{
+    if (!c->nsub) {
+        im_option_completion(c->rows, c->nrows, out);
+        return;
+    }
+    im_str_printf(out, "if [ $((i+%d)) -ge $COMP_CWORD ]; then COMPREPLY=($(compgen -W \"", depth);
+    completion_names(c->sub, c->nsub, out);
+    im_str_printf(out, "--help\" -- \"$cur\")); return; fi\ncase \"${COMP_WORDS[i+%d]}\" in\n", depth);
+    for (size_t k = 0; k < c->nsub; k++) {
+        im_str_printf(out, "%s)\n", c->sub[k]->name);
+        completion_command(c->sub[k], depth + 1, out);
+        im_str_append(out, ";;\n");
+    }
+    im_str_append(out, "esac\n");
 }
 
 void im_cli_completion(const im_cli_command *const *commands, size_t n, im_str *out)
@@ -138,18 +157,7 @@ void im_cli_completion(const im_cli_command *const *commands, size_t n, im_str *
         if (c->hidden)
             continue;
         im_str_printf(out, "%s)\n", c->name);
-        if (c->nsub) {
-            im_str_append(out, "if [ $((i+1)) -ge $COMP_CWORD ]; then COMPREPLY=($(compgen -W \"");
-            completion_names(c->sub, c->nsub, out);
-            im_str_append(out, "--help\" -- \"$cur\")); return; fi\ncase \"${COMP_WORDS[i+1]}\" in\n");
-            for (size_t k = 0; k < c->nsub; k++) {
-                im_str_printf(out, "%s)\n", c->sub[k]->name);
-                im_option_completion(c->sub[k]->rows, c->sub[k]->nrows, out);
-                im_str_append(out, ";;\n");
-            }
-            im_str_append(out, "esac\n");
-        } else
-            im_option_completion(c->rows, c->nrows, out);
+        completion_command(c, 1, out);
         im_str_append(out, ";;\n");
     }
     im_str_append(out, "esac\n"

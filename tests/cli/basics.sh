@@ -40,6 +40,8 @@ complete_words() { COMP_WORDS=("\$@"); COMP_CWORD=\$((\$# - 1)); _imece; echo "\
 [ "\$(complete_words imece tra)" = train ] || exit 1
 complete_words imece train --sche | grep -qx -- --schedule || exit 2
 complete_words imece train --schedule co | grep -q cosine || exit 3
+complete_words imece fabric env li | grep -qx lint || exit 4
+complete_words imece fabric env lint --format sh | grep -qx shell || exit 5
 END
 check "completion completes" bash "$T/complete.sh"
 finish

@@ -121,6 +121,8 @@ im_status im_train_execute(im_context *ctx, const im_train_options *o, const im_
     }
     if (status == IM_ERR_ARG && r->loop_began > 0)
         status = IM_ERR_INTERNAL; /* what ranks call is no argument of the user's */
+    if (status != IM_OK && r->log_fd >= 0)
+        im_train_log_lines(r, *im_error_text(ctx) ? im_error_text(ctx) : im_status_name(status));
     im_train_teardown(r);
     im_train_watchdog_stop(r);
     free(r);

@@ -145,6 +145,7 @@ for mpi in openmpi mpich; do
     await "$run"
     kill -TERM $job
     ended $mpi-launcher-term "$run" $job 90 any # Open MPI's mpirun gives 1 whatever the ranks give
+    cat "$run/logs/rank-0.log" >>"$T/job" # once it is told to end, Open MPI 5's mpirun hands on nothing that ranks say
     said $mpi-launcher-term-told 'stopped after step [0-9]+, which is saved'
     expect $mpi-launcher-term-whole 0 'whole' -- "$IMECE" checkpoint verify "$run"
 

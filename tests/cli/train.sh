@@ -56,6 +56,7 @@ kill -TERM $pid
 wait $pid
 code=$?
 if [ $code = 4 ] && grep -q -- "--resume $T/s" "$T/err"; then ok train-sigterm; else fail train-sigterm "exit code $code" "$(cat "$T/err")"; fi
+check train-sigterm-log grep -q 'stopped after step [0-9]*, which is saved' "$T/s/logs/rank-0.log"
 expect train-resume 0 'resumed' -- "$IMECE" train --resume "$T/s"
 check train-resume-lines test "$(lines "$T/s")" = $n
 for f in model optimizer; do

@@ -69,6 +69,7 @@ typedef struct lint {
     im_env_set set;
     im_env_facts facts;
     const char *prefix; /* of paths: "" or the root */
+    const char *conf;   /* the same for nccl.conf and its like: of a process, its own root (a container's) */
     const char **read;  /* files that were read */
     size_t nread, read_cap;
     int version;
@@ -125,9 +126,9 @@ static im_status read_user_conf(lint *l, uid_t uid)
     im_env_resolve(&l->set);
     const im_env_item *named = im_env_used(&l->set, "NCCL_CONF_FILE");
     if (named && named->exported && named->value && *named->value)
-        return read_default(l, im_arena_printf(a, "%s%s", l->prefix, named->value), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_USER);
-    if (*l->prefix)
-        return read_default(l, im_arena_printf(a, "%s/root/.nccl.conf", l->prefix), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_USER);
+        return read_default(l, im_arena_printf(a, "%s%s", l->conf, named->value), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_USER);
+    if (*l->conf) /* another password file: root's home */
+        return read_default(l, im_arena_printf(a, "%s/root/.nccl.conf", l->conf), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_USER);
     const struct passwd *p = getpwuid(uid);
     return p ? read_default(l, im_arena_printf(a, "%s/.nccl.conf", p->pw_dir), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_USER) : IM_OK;
 }
@@ -136,10 +137,10 @@ static im_status read_defaults(lint *l, uid_t uid)
 {
     im_arena *a = l->cli->arena;
     IM_TRY(read_user_conf(l, uid));
-    IM_TRY(read_default(l, im_arena_printf(a, "%s/etc/nccl.conf", l->prefix), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_SYSTEM));
+    IM_TRY(read_default(l, im_arena_printf(a, "%s/etc/nccl.conf", l->conf), IM_ENV_FORMAT_CONF, IM_ENV_LAYER_SYSTEM));
     static const char *const params[] = {"/etc/openmpi/openmpi-mca-params.conf", "/etc/ucx/ucx.conf", "/usr/etc/ucx/ucx.conf"};
     for (size_t i = 0; i < IM_COUNT_OF(params); i++)
-        IM_TRY(read_default(l, im_arena_printf(a, "%s%s", l->prefix, params[i]), IM_ENV_FORMAT_PARAMS, IM_ENV_LAYER_PARAMS));
+        IM_TRY(read_default(l, im_arena_printf(a, "%s%s", l->conf, params[i]), IM_ENV_FORMAT_PARAMS, IM_ENV_LAYER_PARAMS));
     return IM_OK;
 }
 
@@ -167,6 +168,10 @@ static im_status read_process(lint *l, const char *pid, uid_t *uid)
     if (stat(path, &st) != 0)
         return im_fail(l->cli->ctx, IM_ERR_NOT_FOUND, "no process %s (%s: %s); a file of that name is ./%s", pid, path, strerror(errno), pid);
     *uid = st.st_uid;
+    struct stat own, its;
+    char *root = im_arena_printf(l->cli->arena, "%s/proc/%s/root", l->prefix, pid);
+    if (root && !*l->prefix && stat(root, &its) == 0 && stat("/", &own) == 0 && (own.st_dev != its.st_dev || own.st_ino != its.st_ino))
+        l->conf = root;
     return im_env_read_file(&l->set, path, path, IM_ENV_FORMAT_ENVIRON, IM_ENV_LAYER_PROCESS);
 }
 
@@ -383,7 +388,7 @@ static im_status lint_all(im_cli *cli, const lint_options *o, const im_option_li
     im_env_lint_options how = {.watchdog_s = o->watchdog};
     IM_TRY(im_cli_env_version(cli, o->nccl, &how.nccl));
     IM_TRY(im_env_facts_read(cli->ctx, cli->arena, o->root, &l.facts));
-    l.prefix = strcmp(l.facts.root, "/") ? l.facts.root : "";
+    l.prefix = l.conf = strcmp(l.facts.root, "/") ? l.facts.root : "";
     im_env_set_init(cli->ctx, cli->arena, &l.set);
     IM_TRY(read_all(&l, rest, dashes, &here));
     how.here = here || *l.prefix;

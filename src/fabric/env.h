@@ -80,6 +80,8 @@ typedef struct im_env_facts {
     im_env_gpu *gpu;
     size_t ngpu;
     bool gpus_known;
+    int verbs;              /* programs can open the devices (/dev/infiniband): 1, 0, -1 not known */
+    bool is_virtual;        /* a virtual machine, whose PCI tree need not be the real one */
     int c2c;                /* GPU and CPU are linked (Grace): 1, 0, -1 not known */
     int nccl;               /* version, 0: not known */
     const char *nccl_where; /* the file that told it */

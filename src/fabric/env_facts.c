@@ -267,11 +267,18 @@ static void read_nccl(im_arena *a, im_root *root, im_env_facts *out)
 
 im_status im_env_facts_of(im_context *ctx, im_arena *a, im_root *root, const im_machine *m, im_env_facts *out)
 {
-    *out = (im_env_facts){.root = im_root_dir(root), .c2c = -1};
+    *out = (im_env_facts){.root = im_root_dir(root), .c2c = -1, .verbs = -1};
     IM_TRY(read_ports(ctx, a, root, m, out));
     IM_TRY(read_nets(ctx, a, root, m, out));
     IM_TRY(read_gpus(ctx, a, m, out));
     out->c2c = has_c2c(root, m);
+    out->is_virtual = m->is_virtual;
+    out->verbs = im_root_exists(root, "/dev") || m->in_container ? 0 : -1; /* a copy of a host may have left /dev out */
+    for (size_t i = 0; i < m->dev_infiniband.n; i++)
+        if (!strncmp(m->dev_infiniband.item[i], "uverbs", 6))
+            out->verbs = 1;
+    if (out->verbs == 0 && m->dev_infiniband.why && strcmp(m->dev_infiniband.why, "absent") != 0)
+        out->verbs = -1;
     read_nccl(a, root, out);
     return IM_OK;
 }

@@ -30,7 +30,7 @@ void im_env_fix(im_env_case *c, im_env_finding *f, const char *fmt, ...)
         f->fix = text;
 }
 
-void im_env_evidence(im_env_case *c, im_env_finding *f, const char *fmt, ...)
+im_env_finding *im_env_evidence(im_env_case *c, im_env_finding *f, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -38,6 +38,7 @@ void im_env_evidence(im_env_case *c, im_env_finding *f, const char *fmt, ...)
     va_end(ap);
     if (f)
         f->evidence = text;
+    return f;
 }
 
 int im_env_from(const im_env_case *c, int version)
@@ -157,7 +158,10 @@ static void check_versions(im_env_case *c, im_env_item *x, const im_env_var *v)
     int gone, since = im_env_since(x->name, &gone);
     char a[16], b[16];
     if (v && v->instead) {
-        im_env_say(c, v->family == IM_ENV_MCA ? IM_ENV_NOTE : IM_ENV_WARN, "name-obsolete", x, "%s", v->instead);
+        const char *at = strstr(v->instead, " 2."); /* "gone in 2.22", "deprecated since 2.17" */
+        bool later = at && v->family == IM_ENV_NCCL && c->nccl_known && c->nccl / 100 % 100 < atoi(at + 3);
+        im_env_say(c, later || v->family == IM_ENV_MCA ? IM_ENV_NOTE : IM_ENV_WARN, "name-obsolete", x, "%s%s", v->instead,
+                   later ? "; this version still reads it" : "");
         return;
     }
     if (gone && c->nccl / 100 >= gone / 100)
@@ -500,6 +504,8 @@ static void note_machine(im_env_case *c)
         if (!hca || im_env_nccl_list_takes(&l, p->device, p->port))
             c->chosen[c->nchosen++] = p;
     }
+    c->use = c->nchosen ? c->chosen : c->port;
+    c->nuse = c->nchosen ? c->nchosen : c->nport;
     c->rdma_judged = f->nport > 0 || c->o.here;
     c->c2c = c->rdma_judged ? f->c2c : -1; /* a script for a cluster that is looked at on a laptop */
 }

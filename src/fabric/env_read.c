@@ -350,7 +350,7 @@ im_env_format im_env_guess(const char *name, const char *text, size_t len)
         return IM_ENV_FORMAT_PARAMS;
     if (ends(base, ".env") || !strcmp(base, ".env"))
         return IM_ENV_FORMAT_CONF;
-    if (ends(base, ".yaml") || ends(base, ".yml"))
+    if (ends(base, ".yaml") || ends(base, ".yml") || ends(base, ".json"))
         return IM_ENV_FORMAT_YAML;
     if (ends(base, ".sh") || ends(base, ".slurm") || ends(base, ".sbatch") || (len > 2 && !memcmp(text, "#!", 2)))
         return IM_ENV_FORMAT_SHELL;

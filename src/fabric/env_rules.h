@@ -18,12 +18,14 @@ typedef struct im_env_case {
     size_t nib, neth;           /* of them */
     const im_env_port **chosen; /* those that NCCL_IB_HCA leaves */
     size_t nchosen;
+    const im_env_port **use; /* the same, or all when none is left: what other variables are judged by */
+    size_t nuse;
 } im_env_case;
 
 #define im_env_say(c, verdict, id, item, ...) im_env_find_fault((c)->set, verdict, id, item, __VA_ARGS__)
 /* Sets what to write. */
 void im_env_fix(im_env_case *c, im_env_finding *f, const char *fmt, ...) IM_PRINTF(3, 4);
-void im_env_evidence(im_env_case *c, im_env_finding *f, const char *fmt, ...) IM_PRINTF(3, 4);
+im_env_finding *im_env_evidence(im_env_case *c, im_env_finding *f, const char *fmt, ...) IM_PRINTF(3, 4);
 /* NCCL's version is at least that: 1, 0; -1 when it is not known. */
 int im_env_from(const im_env_case *c, int version);
 /* What is in force: a setting, else the default of the version; false: neither is a number. */

@@ -252,8 +252,8 @@ static void gid_on_ports(im_env_case *c, im_env_item *x, int64_t v)
     size_t right = 0, judged = 0;
     bool same = true, one_index = true;
     int good = -1;
-    for (size_t i = 0; i < c->nchosen; i++) {
-        const im_env_port *p = c->chosen[i];
+    for (size_t i = 0; i < c->nuse; i++) {
+        const im_env_port *p = c->use[i];
         if (p->link != IM_ENV_LINK_ETH || !p->ngid)
             continue;
         int mine = good_gid(p);
@@ -403,8 +403,8 @@ static int usual_tc(int priority)
 static void tc_on_ports(im_env_case *c, im_env_item *x, int64_t v, int priority)
 {
     bool known = false;
-    for (size_t i = 0; i < c->nchosen; i++) {
-        const im_env_port *p = c->chosen[i];
+    for (size_t i = 0; i < c->nuse; i++) {
+        const im_env_port *p = c->use[i];
         if (p->link != IM_ENV_LINK_ETH)
             continue;
         if (p->traffic_class >= 0 && p->traffic_class != v)
@@ -430,7 +430,7 @@ static void tc_on_ports(im_env_case *c, im_env_item *x, int64_t v, int priority)
                                       "priority %d has no PFC on %s (PFC is on %s%.*s): this traffic can be dropped", priority,
                                       p->netdev ? p->netdev : p->device, lossless < 8 ? "priority " : "none", lossless < 8,
                                       &"01234567"[lossless & 7]),
-                           "NCCL_IB_TC=%d", usual_tc(lossless < 8 ? lossless : 3));
+                           "%s=%d", x->name, usual_tc(lossless < 8 ? lossless : 3));
         }
     }
     if (!known)
@@ -447,7 +447,7 @@ static void traffic_class(im_env_case *c, im_env_item *x, int64_t v)
 {
     int64_t ucx = 106, fifo;
     int priority = (int)(v >> 5 & 7);
-    bool gin = strcmp(x->name, "NCCL_IB_TC") != 0;
+    bool gin = !strcmp(x->name, "NCCL_GIN_IB_TC"), nccl = !strcmp(x->name, "NCCL_IB_TC");
     if (v < 0 || v > 255 || v == 0)
         return;
     if (c->machine && c->nib && !c->neth)
@@ -465,6 +465,8 @@ static void traffic_class(im_env_case *c, im_env_item *x, int64_t v)
     if (gin)
         return;
     tc_on_ports(c, x, v, priority);
+    if (!nccl)
+        return;
     const char *other = im_env_text(c, "UCX_IB_TRAFFIC_CLASS");
     if (other && strcmp(other, "auto") != 0)
         ucx = im_env_nccl_int(other).value;
@@ -481,7 +483,7 @@ static void traffic_class(im_env_case *c, im_env_item *x, int64_t v)
 static void service_level(im_env_case *c, im_env_item *x, int64_t v)
 {
     if (v <= 0 || v > 15) {
-        if (v == 0 && c->nccl / 100 >= 226)
+        if (v == 0 && c->nccl / 100 >= 226 && !strcmp(x->name, "NCCL_IB_SL"))
             im_env_say(c, IM_ENV_NOTE, "default", x, "0 is what is used without it, unless the program sets a traffic class for a communicator");
         return;
     }
@@ -496,22 +498,32 @@ static void service_level(im_env_case *c, im_env_item *x, int64_t v)
             "smpquery sl2vl LID PORT, and OpenSM's qos_* settings");
     if (!c->machine || c->neth || !c->nport) {
         int trust = -1;
-        for (size_t i = 0; i < c->nchosen; i++)
-            if (c->chosen[i]->link == IM_ENV_LINK_ETH && c->chosen[i]->trust >= 0)
-                trust = c->chosen[i]->trust;
+        for (size_t i = 0; i < c->nuse; i++)
+            if (c->use[i]->link == IM_ENV_LINK_ETH && c->use[i]->trust >= 0)
+                trust = c->use[i]->trust;
         im_env_say(c, trust == 1 ? IM_ENV_NOTE : IM_ENV_UNKNOWN, "sl-roce", x,
                    "on RoCE it is the VLAN priority %lld%s: it counts only on a tagged VLAN whose ports trust pcp%s", (long long)(v & 7),
-                   v > 7 ? " (the low three bits)" : "", trust == 1 ? "; here they trust DSCP, so that NCCL_IB_TC decides" : "");
+                   v > 7 ? " (the low three bits)" : "", trust == 1 ? "; here they trust DSCP, so that the traffic class decides" : "");
     }
+}
+
+static void ucx_value(im_env_case *c, im_env_item *x, int64_t unused)
+{
+    (void)unused;
+    im_env_number n = im_env_nccl_int(x->value); /* UCX reads numbers alike, but takes no trailing letters */
+    if (n.digits && !*n.trailing && strcmp(x->name, "UCX_IB_SL") != 0)
+        traffic_class(c, x, n.value);
+    else if (n.digits && !*n.trailing)
+        service_level(c, x, n.value);
 }
 
 static void pkey(im_env_case *c, im_env_item *x, int64_t v)
 {
-    for (size_t i = 0; i < c->nchosen; i++)
-        if (c->chosen[i]->npkey > 0 && v >= c->chosen[i]->npkey) {
+    for (size_t i = 0; i < c->nuse; i++)
+        if (c->use[i]->npkey > 0 && v >= c->use[i]->npkey) {
             im_env_say(c, IM_ENV_FAIL, "pkey-index", x,
-                       "an index into the table, which has %d entries on %s:%d; the key itself (0x8001) is what UCX_IB_PKEY takes",
-                       c->chosen[i]->npkey, c->chosen[i]->device, c->chosen[i]->port);
+                       "an index into the table, which has %d entries on %s:%d; the key itself (0x8001) is what UCX_IB_PKEY takes", c->use[i]->npkey,
+                       c->use[i]->device, c->use[i]->port);
             return;
         }
     if (v >= 0x7fff)
@@ -592,6 +604,8 @@ const im_env_rule im_env_rules_ib[] = {
     {"NCCL_IB_SPLIT_DATA_ON_QPS", split},
     {"NCCL_IB_TC", traffic_class},
     {"NCCL_GIN_IB_TC", traffic_class},
+    {"UCX_IB_TRAFFIC_CLASS", ucx_value},
+    {"UCX_IB_SL", ucx_value},
     {"NCCL_IB_FIFO_TC", fifo_tc},
     {"NCCL_IB_SL", service_level},
     {"NCCL_IB_PKEY", pkey},

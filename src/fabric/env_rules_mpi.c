@@ -238,7 +238,9 @@ static void mca_interfaces(im_env_case *c, im_env_item *x, int64_t unused)
     names l = list_of(c, x->value);
     char other[128];
     const char *in = strstr(x->name, "_if_include");
-    if (in) {
+    if (!in && !strstr(x->name, "_MCA_"))
+        in = x->name; /* Gloo, TensorPipe, libfabric: whole names too, and none that are left out */
+    if (in && in != x->name) {
         snprintf(other, sizeof other, "%.*s_if_exclude", (int)(in - x->name), x->name);
         if (im_env_is_set(c, other))
             im_env_say(c, IM_ENV_FAIL, "mpi-include-exclude", x, "%s is set too: the two exclude each other, and Open MPI refuses to start", other);
@@ -291,12 +293,36 @@ const im_env_rule im_env_rules_mpi[] = {
     {"OMPI_MCA_oob_tcp_if_include", mca_interfaces},
     {"OMPI_MCA_oob_tcp_if_exclude", mca_interfaces},
     {"PRTE_MCA_prte_if_include", mca_interfaces},
+    {"GLOO_SOCKET_IFNAME", mca_interfaces},
+    {"TP_SOCKET_IFNAME", mca_interfaces},
+    {"FI_TCP_IFACE", mca_interfaces},
     {"FI_PROVIDER", provider},
 };
 const size_t im_env_rules_mpi_count = IM_COUNT_OF(im_env_rules_mpi);
 
+/* UCX_NET_DEVICES and NCCL_IB_HCA take different ports: mostly one was forgotten. */
+static void two_lists(im_env_case *c)
+{
+    const char *devices = im_env_text(c, "UCX_NET_DEVICES");
+    if (!devices || *devices == '^' || strpbrk(devices, "*[?") || !im_env_text(c, "NCCL_IB_HCA") || !c->nchosen)
+        return;
+    names l = list_of(c, devices);
+    size_t same = 0, ports = 0;
+    for (size_t i = 0; i < l.n; i++) {
+        const char *colon = strchr(l.one[i], ':');
+        const im_env_port *p = colon ? find_port(c->f, l.one[i], (size_t)(colon - l.one[i]), atoi(colon + 1)) : NULL;
+        ports += p != NULL;
+        for (size_t k = 0; p && k < c->nchosen; k++)
+            same += c->chosen[k] == p;
+    }
+    if (ports && same < ports)
+        im_env_say(c, IM_ENV_NOTE, "lists-differ", im_env_used(c->set, "UCX_NET_DEVICES"),
+                   "%zu of its %zu RDMA ports are not among those of NCCL_IB_HCA", ports - same, ports);
+}
+
 void im_env_rules_mpi_whole(im_env_case *c)
 {
+    two_lists(c);
     im_env_item *pml_item = im_env_used(c->set, "OMPI_MCA_pml"), *t = im_env_used(c->set, "UCX_TLS");
     if (pml_item && t && pml_item->value && t->value && !strcmp(pml_item->value, "ob1"))
         im_env_say(c, IM_ENV_NOTE, "ucx-unused", t, "MPI does not use UCX with pml ob1");

@@ -436,6 +436,16 @@ void im_env_rules_net_whole(im_env_case *c)
 {
     int64_t off = 0;
     bool uses = any_nccl(c);
+    if (c->nport && uses && c->f->verbs == 0)
+        im_env_fix(
+            c,
+            im_env_evidence(
+                c,
+                im_env_say(c, IM_ENV_WARN, "no-verbs-device", NULL,
+                           "%zu RDMA port%s active, but there is no /dev/infiniband/uverbs*: programs cannot use %s, whatever the variables say",
+                           c->nport, c->nport > 1 ? "s are" : " is", c->nport > 1 ? "them" : "it"),
+                "%s/dev/infiniband", strcmp(c->f->root, "/") ? c->f->root : ""),
+            "a container: --device /dev/infiniband, or the cluster's RDMA device plug-in");
     if (c->nport && uses && !im_env_is_set(c, "NCCL_NET") && !(im_env_is_set(c, "NCCL_IB_DISABLE") && im_env_int(c, "NCCL_IB_DISABLE", &off) && off))
         im_env_fix(c,
                    im_env_say(c, IM_ENV_NOTE, "no-guard", NULL,

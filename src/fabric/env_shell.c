@@ -246,8 +246,25 @@ static bool builtin(im_shell *sh, const im_shell_word *word, size_t n)
     return is_one(base_name(cmd), tell, IM_COUNT_OF(tell)); /* what they say is not set */
 }
 
+/* os.environ["NAME"] = "VALUE" of Python: the shell's words of it are os.environ[NAME], = and VALUE. */
+static bool python(im_shell *sh, const im_shell_word *word, size_t n)
+{
+    const char *at = n >= 1 ? strstr(word[0].text, "environ[") : NULL;
+    const char *close = at ? strchr(at, ']') : NULL;
+    if (!close)
+        return false;
+    at += strlen("environ[");
+    if (close[1] == '=' && close[2] && close[2] != '=')
+        add(sh, at, (size_t)(close - at), close + 2, word[0].line, IM_ENV_EXPORT);
+    else if (!close[1] && n >= 2 && !strcmp(word[1].text, "="))
+        add(sh, at, (size_t)(close - at), n == 3 ? word[2].text : NULL, word[0].line, IM_ENV_EXPORT);
+    return true;
+}
+
 static void command(im_shell *sh, const im_shell_word *word, size_t n)
 {
+    if (python(sh, word, n))
+        return;
     static const char *const lead[] = {"if", "then", "else", "elif", "do",  "while", "until",   "!",
                                        "{",  "}",    "time", "exec", "RUN", "CMD",   "command", "nohup"};
     size_t at = 0, first;

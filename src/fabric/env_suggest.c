@@ -136,9 +136,9 @@ static void hcas(want *w)
     }
     if (w->narrowed) {
         add(w, false, "NCCL_IB_HCA", im_str_text(&nccl),
-            "the %zu %s ports of %g Gb/s carry the training; NCCL by itself would also take %s. Exact names (=): a name alone is the beginning of "
+            "%zu %s port%s of %g Gb/s for the training; NCCL by itself would also take %s. Exact names (=): a name alone is the beginning of "
             "names",
-            n, link_name(w->link), w->rate, im_str_text(&left));
+            n, link_name(w->link), n > 1 ? "s" : "", w->rate, im_str_text(&left));
         add(w, false, "UCX_NET_DEVICES", im_str_text(&ucx), "the same ports for UCX, which names them with their number");
     }
     im_str_free(&nccl);
@@ -382,7 +382,12 @@ static void gpus(want *w)
         }
         across += g->nearest == IM_ENV_SYS;
     }
-    if (far && w->f->c2c != 1)
+    if (far && w->f->is_virtual)
+        add(w, true, "NCCL_NET_GDR_LEVEL", "PHB",
+            "if GPUs and NICs are near each other in the host: the PCI tree of a virtual machine is flat, and NCCL takes them for far. Better is the "
+            "provider's "
+            "topology file (NCCL_TOPO_FILE)");
+    else if (far && w->f->c2c != 1)
         add(w, false, "NCCL_NET_GDR_LEVEL", "PHB",
             "GPU %s and its nearest NIC %s meet at the CPU (PHB), as for %zu of %zu GPUs: the default PXB would turn GPUDirect RDMA off. Measure "
             "both: some CPUs "
@@ -410,6 +415,11 @@ static bool rdma(want *w)
             "a guard: without it NCCL goes over TCP when RDMA cannot be used, and warns of nothing; with it the job fails at its start. A network "
             "plug-in has a "
             "name of its own, which is then the one to write");
+    if (w->f && w->f->verbs == 0)
+        add(w, true, NULL, NULL,
+            "there is no /dev/infiniband/uverbs* here: programs cannot use the RDMA ports until the container is given it (--device "
+            "/dev/infiniband); no variable "
+            "mends that");
     if (w->f)
         hcas(w);
     if (w->link == IM_ENV_LINK_ETH)

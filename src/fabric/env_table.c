@@ -88,15 +88,17 @@ const char *im_env_nearest(im_arena *a, const char *name)
         names[n++] = im_env_nccl_history[i].name;
     /* what stands behind the common prefix must be near by itself: NCCL_ alone makes nothing near */
     const char *best = NULL, *under = strchr(name, '_');
-    size_t least = 0;
+    size_t least = 0, own = under ? strlen(under + 1) : strlen(name), whole = strlen(name);
     for (size_t i = 0; i < n; i++) {
+        size_t k = strlen(names[i]);
+        if ((k > whole ? k - whole : whole - k) > 1 + own / 4)
+            continue; /* no nearer than its length differs */
         size_t d = im_edit_distance(name, names[i]);
         if (!best || d < least) {
             best = names[i];
             least = d;
         }
     }
-    size_t own = under ? strlen(under + 1) : strlen(name);
     return best && least <= 1 + own / 4 ? best : NULL;
 }
 

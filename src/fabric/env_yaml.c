@@ -18,6 +18,8 @@ typedef struct reader {
     const char *value;   /* NULL: none yet */
     bool plain_number;   /* not quoted, and no string to YAML */
     bool from;           /* valueFrom */
+    const char *word[3]; /* an option of a launcher and what belongs to it */
+    int words;
 } reader;
 
 static const char *skip_blanks(const char *p, const char *end)
@@ -200,6 +202,31 @@ static bool direct(reader *r, const char *p, const char *end)
     return true;
 }
 
+/* - --mca, - pml, - ob1: the words of a command, each on a line of its own. */
+static bool sequence(reader *r, const char *p, const char *end)
+{
+    static const char *const options[] = {"--mca", "-mca", "--gmca", "-genv", "--prtemca"};
+    bool plain;
+    const char *next, *word = scalar(r, p, end, ",", &plain, &next);
+    if (!r->words) {
+        for (size_t i = 0; i < IM_COUNT_OF(options); i++)
+            if (!strcmp(word, options[i])) {
+                r->words = 1;
+                r->word[0] = word;
+                return true;
+            }
+        return false;
+    }
+    r->word[r->words++] = word;
+    if (r->words == 3) {
+        char *line = im_arena_printf(r->set->arena, "x %s %s '%s'", r->word[0], r->word[1], r->word[2]);
+        if (line && !strchr(r->word[1], ' ') && !strchr(r->word[2], '\''))
+            im_env_read_shell(r->set, r->file, r->layer, line, strlen(line), r->line);
+        r->words = 0;
+    }
+    return true;
+}
+
 static void yaml_line(reader *r, const char *p, const char *end)
 {
     const char *begin = p, *next;
@@ -217,10 +244,22 @@ static void yaml_line(reader *r, const char *p, const char *end)
         flush(r);
         r->dash = -1;
     }
+    if (p < end && *p == '{' && p + 1 == end) { /* JSON: an object over several lines */
+        flush(r);
+        r->dash = column;
+        return;
+    }
     if (p < end && *p == '{') {
         flow(r, p, end);
         return;
     }
+    if (p < end && *p == '}') {
+        flush(r);
+        r->dash = -1;
+        return;
+    }
+    if (sequence(r, p, end))
+        return;
     if (r->dash >= 0 && field(r, p, end, "", &next))
         return;
     if (direct(r, p, end))

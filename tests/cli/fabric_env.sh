@@ -63,4 +63,68 @@ expect "what is suggested passes lint" 0 '0 fail, 0 warn' -- lint --only --nccl 
 expect "explain" 0 '-1 from 2.21 on, 0 before 2.21' 'without effect on InfiniBand' -- "$IMECE" fabric env explain NCCL_IB_GID_INDEX
 expect "explain a name that is near" 1 'did you mean NCCL_IB_HCA' -- "$IMECE" fabric env explain NCCL_IB_HCAS
 expect "explain nothing" 2 'which variable' -- "$IMECE" fabric env explain
+
+# ---- machines made by tests/fabric/make_tree.py: the values that guides repeat
+make_tree() { rm -rf t && python3 "$IMECE_SOURCE/tests/fabric/make_tree.py" t "$@"; }
+cat >guide.conf <<'END'
+NCCL_DEBUG=WARN
+NCCL_SOCKET_IFNAME=eth0
+NCCL_IB_HCA=mlx5
+NCCL_IB_GID_INDEX=3
+NCCL_IB_TIMEOUT=22
+NCCL_IB_QPS_PER_CONNECTION=4
+NCCL_IB_TC=41
+NCCL_NET_GDR_LEVEL=2
+NCCL_IB_SL=0
+NCCL_IB_SPLIT_DATA_ON_QPS=0
+END
+# verdicts FILE NAME VERDICT ID...: of the JSON in FILE
+cat >verdicts.py <<'END'
+import json, sys
+v = {x["name"]: x for x in json.load(open(sys.argv[1]))["variables"]}
+for want in sys.argv[2:]:
+    name, verdict, *ids = want.split(":")
+    x = v["NCCL_" + name]
+    have = [f["id"] for f in x["findings"]]
+    if x["verdict"] != verdict or not set(ids) <= set(have):
+        sys.exit("%s is %s %s, not %s %s" % (name, x["verdict"], have, verdict, ids))
+END
+guide() { # name, options, verdicts
+    local name=$1 options=$2
+    shift 2
+    # shellcheck disable=SC2086
+    run lint --root t --json $options guide.conf
+    check "$name" python3 verdicts.py "$T/out" "$@"
+}
+make_tree ib-ndr
+guide "InfiniBand" "" SOCKET_IFNAME:fail:interface-absent IB_HCA:note:hca-all IB_GID_INDEX:note:no-effect-on-infiniband IB_TIMEOUT:note:timeout IB_QPS_PER_CONNECTION:warn:qps-infiniband \
+    IB_TC:note:no-effect-on-infiniband NET_GDR_LEVEL:note:gdr-default:level-number DEBUG:note:debug-quiet IB_SL:note IB_SPLIT_DATA_ON_QPS:note:default
+make_tree roce8
+guide "RoCE" "" IB_GID_INDEX:warn:gid-pinned IB_QPS_PER_CONNECTION:note:qps IB_TC:warn:tc-ecn:tc-fabric-unknown NET_GDR_LEVEL:note:gdr-default IB_HCA:note:hca-all
+guide "RoCE, NCCL 2.20" "--nccl 2.20.5" IB_GID_INDEX:ok:gid-right IB_TIMEOUT:note:timeout IB_SPLIT_DATA_ON_QPS:note:default
+mkdir -p t/commands
+printf 'Priority trust state: dscp\nPFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n\tenabled     0   0   0   1   0   0   0   0\n' >t/commands/mlnx_qos-ens1f0np0.txt
+guide "RoCE whose PFC is known" "" IB_TC:fail:tc-unprotected
+expect "a class is suggested when PFC is known" 0 'NCCL_IB_TC=106' 'PFC is on priority 3' 'cma_roce_tos -d mlx5_0 -t 106' -- "$IMECE" fabric env suggest --root t
+make_tree roce8 --break no-v2
+guide "RoCE without v2" "--nccl 2.20.5" IB_GID_INDEX:fail:gid-wrong
+make_tree roce8 --break gid-shift
+guide "RoCE, the v2 GID elsewhere" "--nccl 2.20.5" IB_GID_INDEX:fail:gid-wrong
+expect "its index is suggested for NCCL before 2.21" 0 '^export NCCL_IB_GID_INDEX=7' -- "$IMECE" fabric env suggest --root t --nccl 2.20.5 --form shell
+expect_not "and none after" 0 'NCCL_IB_GID_INDEX' -- "$IMECE" fabric env suggest --root t --nccl 2.21 --form shell
+make_tree ib-hdr
+guide "GPUs at the CPU" "" NET_GDR_LEVEL:warn:gdr-too-near
+make_tree dual
+guide "both links" "" IB_HCA:fail:hca-mixed-links
+expect "both links: one is suggested" 0 "^export NCCL_IB_HCA='=mlx5_0'" '^export UCX_NET_DEVICES=mlx5_0:1' -- "$IMECE" fabric env suggest --root t --form shell
+make_tree container-bare
+expect "RDMA that cannot be opened" 3 'no-verbs-device' 'seen in t/dev/infiniband' -- lint --root t guide.conf
+make_tree ib-ndr --break no-rdma
+guide "no RDMA there" "" IB_HCA:warn:hca-none-here
+make_tree --record "$IMECE_SOURCE/tests/fabric/records/idle"
+guide "Soft-RoCE as recorded" "--nccl 2.20.5" IB_GID_INDEX:fail:gid-wrong IB_HCA:fail:hca-nothing-left
+mkdir -p t/usr/lib/x86_64-linux-gnu t/usr/local/lib/python3.11/site-packages/nvidia_nccl_cu12-2.26.2.dist-info
+expect "NCCL of a Python package" 3 'NCCL 2.26 \(/usr/local/lib/python3.11/site-packages/nvidia_nccl_cu12-2.26.2.dist-info\)' -- lint --root t guide.conf
+touch t/usr/lib/x86_64-linux-gnu/libnccl.so.2.20.5
+expect "the system's NCCL" 3 'NCCL 2.20 \(/usr/lib/x86_64-linux-gnu/libnccl.so.2.20.5\)' -- lint --root t guide.conf
 finish

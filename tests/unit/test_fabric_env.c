@@ -306,6 +306,10 @@ static void scripts(void **state)
         {"bash -c 'export NCCL_NET=IB && python x.py'", "NCCL_NET", "IB"},
         {"ARGS=(-x NCCL_NET=IB -x NCCL_DEBUG=WARN)", "NCCL_NET", "IB"},
         {"ssh host NCCL_NET=IB ./a", "NCCL_NET", "IB"},
+        {"import os\nos.environ[\"NCCL_NET\"] = \"IB\"\n", "NCCL_NET", "IB"},
+        {"import os\nos.environ['NCCL_NET']='IB'\n", "NCCL_NET", "IB"},
+        {"print(os.environ['NCCL_NET'])\n", "NCCL_NET", "(absent)"},
+        {"if os.environ['NCCL_NET'] == 'IB':\n", "NCCL_NET", "(absent)"},
         {"cat > /etc/nccl.conf <<EOF\nNCCL_NET=IB\nEOF\nexport NCCL_DEBUG=WARN", "NCCL_NET", "IB"},
         {"cat > /etc/nccl.conf <<EOF\nNCCL_NET=IB\nEOF\nexport NCCL_DEBUG=WARN", "NCCL_DEBUG", "WARN"},
         {"echo it's\nexport NCCL_NET=IB\n", "NCCL_NET", "IB"},
@@ -343,6 +347,14 @@ static void yaml(void **state)
         {"kind: Pod\nargs:\n  - |\n    export NCCL_NET=IB\n    python x.py\n", "NCCL_NET", "IB"},
         {"kind: Pod\ncommand: [\"bash\", \"-c\", \"export NCCL_NET=IB && python x.py\"]\n", "NCCL_NET", "IB"},
         {"kind: Pod\ncommand:\n  - mpirun\n  - -x\n  - NCCL_NET=IB\n", "NCCL_NET", "IB"},
+        {"kind: Pod\ncommand:\n  - mpirun\n  - --mca\n  - pml\n  - \"ob1\"\n  - -x\n  - NCCL_NET=IB\n", "OMPI_MCA_pml", "ob1"},
+        {"kind: Pod\ncommand:\n  - mpirun\n  - --mca\n  - pml\n  - \"ob1\"\n  - -x\n  - NCCL_NET=IB\n", "NCCL_NET", "IB"},
+        {"{\n  \"environment\": [\n    {\n      \"name\": \"NCCL_DEBUG\",\n      \"value\": \"INFO\"\n    },\n    {\"name\": \"NCCL_NET\", "
+         "\"value\": \"IB\"}\n  ]\n}\n",
+         "NCCL_DEBUG", "INFO"},
+        {"{\n  \"environment\": [\n    {\n      \"name\": \"NCCL_DEBUG\",\n      \"value\": \"INFO\"\n    },\n    {\"name\": \"NCCL_NET\", "
+         "\"value\": \"IB\"}\n  ]\n}\n",
+         "NCCL_NET", "IB"},
     };
     for (size_t i = 0; i < IM_COUNT_OF(rows); i++) {
         rig r = begin();

@@ -85,8 +85,10 @@ static bool is_nccl(const im_log_line *l, size_t at)
 
 static size_t word_end(const im_log_line *l, size_t i, const char *ends)
 {
-    while (i < l->n && !strchr(ends, l->s[i]) && (unsigned char)l->s[i] > 31)
-        i++;
+    for (; i < l->n && (unsigned char)l->s[i] > 31; i++)
+        for (const char *e = ends; *e; e++)
+            if (*e == l->s[i])
+                return i;
     return i;
 }
 
@@ -99,42 +101,46 @@ static void note_socket(im_diagnose *d, im_log_line *l)
 
 /* ---- NCCL and RCCL -------------------------------------------------------------------------------------------- */
 
+static void count_net_channel(im_diagnose *d, im_log_line *l, const char *via, size_t n)
+{
+    im_log_facts *f = im_diag_file(d);
+    bool gdr = im_scan_find(via, n, 0, "GDRDMA") < n, socket = im_scan_stands(via, n, 4, "Socket"), verbs = im_scan_stands(via, n, 4, "IB");
+    f->gdr += gdr;
+    f->rdma += !gdr && verbs;
+    f->tcp += socket;
+    f->plugin += !gdr && !socket && !verbs;
+    if (socket)
+        note_socket(d, l);
+    if (verbs && !gdr && im_scan_find(l->s, l->n, 0, "[send]") >= l->n) { /* sends alone: NCCL_NET_GDR_READ, no fault */
+        f->received_plain++;
+        im_diag_record(d, im_rule_find("gdr-off"), l);
+    }
+}
+
 static void count_channel(im_diagnose *d, im_log_line *l, const char *via, size_t n)
 {
     im_log_facts *f = im_diag_file(d);
-    bool gdr = im_scan_find(via, n, 0, "GDRDMA") < n;
-    if (n > 4 && !strncasecmp(via, "NET/", 4)) {
-        bool socket = n >= 10 && !strncasecmp(via + 4, "Socket", 6), verbs = n >= 6 && !strncasecmp(via + 4, "IB", 2);
-        f->gdr += gdr;
-        f->rdma += !gdr && verbs;
-        f->tcp += socket;
-        f->plugin += !gdr && !socket && !verbs;
-        if (socket)
-            note_socket(d, l);
-        if (verbs && !gdr && im_scan_find(l->s, l->n, 0, "[send]") >= l->n) { /* sends alone: NCCL_NET_GDR_READ, no fault */
-            f->received_plain++;
-            im_diag_record(d, im_rule_find("gdr-off"), l);
-        }
-    } else if (n >= 3 && !strncasecmp(via, "P2P", 3)) {
+    if (im_scan_stands(via, n, 0, "NET/"))
+        count_net_channel(d, l, via, n);
+    else if (im_scan_stands(via, n, 0, "P2P"))
         f->p2p++;
-    } else if (n >= 7 && !strncasecmp(via, "COLLNET", 7)) {
+    else if (im_scan_stands(via, n, 0, "COLLNET"))
         f->collnet++;
-    } else {
+    else
         f->shm++;
-    }
 }
 
 /* "... 9[1a000] -> 2[6b000] [send] via NET/IB/0/GDRDMA": an arrow must be in it. A pair of a receiver counts as one of a sender. */
 static void read_channel(im_diagnose *d, im_log_line *l)
 {
-    size_t i = im_scan_find(l->s, l->n, 0, " via "), k;
+    size_t i = im_scan_find(l->s, l->n, l->at > 8 ? l->at - 8 : 0, " via "), k; /* the window lies in it, or just behind */
     if (i >= l->n || (im_scan_find(l->s, i, 0, "->") >= i && im_scan_find(l->s, i, 0, "CollNet") >= i))
         return;
     i += 5;
-    if (im_scan_find(l->s, l->n, i, "direct shared memory") == i)
+    if (im_scan_stands(l->s, l->n, i, "direct shared memory"))
         k = i + strlen("direct shared memory");
     else
-        k = word_end(l, i, im_scan_find(l->s, l->n, i, "NET/AWS Libfabric") == i ? "\t\",<" : " \t\",<");
+        k = word_end(l, i, im_scan_stands(l->s, l->n, i, "NET/AWS Libfabric") ? "\t\",<" : " \t\",<");
     if (k == i)
         return;
     im_diag_tally(&im_diag_file(d)->channel, l->s + i, k - i, 1);
@@ -218,7 +224,7 @@ static void read_interface(im_diagnose *d, im_log_line *l)
     if (im_scan_find(l->s, i, 0, "NET/Socket") < i)
         note_socket(d, l);
     i += strlen("Using ");
-    if (im_scan_find(l->s, l->n, i, "interface ") == i)
+    if (im_scan_stands(l->s, l->n, i, "interface "))
         i += strlen("interface ");
     if (i + 3 < l->n && l->s[i] == '[' && isdigit((unsigned char)l->s[i + 1])) {
         while (i < l->n && l->s[i] != ']')
@@ -254,7 +260,7 @@ static void read_ucx_env(im_diagnose *d, im_log_line *l)
 {
     size_t i = im_scan_find(l->s, l->n, 0, "env variable");
     while ((i = im_scan_find(l->s, l->n, i, " UCX_")) < l->n) {
-        size_t end = word_end(l, ++i, " \t\",;");
+        size_t end = word_end(l, ++i, " \t\"");
         if (memchr(l->s + i, '=', end - i))
             im_diag_tally(&im_diag_file(d)->env, l->s + i, end - i, 1);
         i = end;
@@ -505,7 +511,12 @@ static const fact facts[] = {
     {"NCCL version ", read_version},
     {"RCCL version ", read_version},
     {" -> Algo * proto ", read_algo},
-    {"ep_cfg[", read_ucx},
+    {" tag(posix/", read_ucx},
+    {" tag(cma/", read_ucx},
+    {" tag(cuda_", read_ucx},
+    {" tag(rocm_", read_ucx},
+    {" tag(knem/", read_ucx},
+    {" tag(xpmem/", read_ucx},
     {"-node cfg#", read_ucx},
     {" tag(self/", read_ucx},
     {" tag(sysv/", read_ucx},

@@ -26,6 +26,7 @@ static im_status gather_patterns(im_diagnose *d)
     IM_TRY(im_alloc(d->ctx, n + nfact, sizeof *d->pattern, (void **)&d->pattern));
     IM_TRY(im_alloc(d->ctx, n + nfact, sizeof *d->owner, (void **)&d->owner));
     IM_TRY(im_alloc(d->ctx, n + nfact, sizeof *d->stamp, (void **)&d->stamp));
+    IM_TRY(im_alloc(d->ctx, n + nfact, sizeof *d->plain, (void **)&d->plain));
     for (size_t r = 0; r < d->nrule; r++)
         for (size_t k = 0; k < IM_RULE_PATTERNS && im_rules[r].pattern[k]; k++) {
             d->owner[d->npattern] = (uint16_t)r;
@@ -35,6 +36,8 @@ static im_status gather_patterns(im_diagnose *d)
         d->owner[d->npattern] = (uint16_t)(d->nrule + i);
         d->pattern[d->npattern++] = im_diag_fact_pattern(i);
     }
+    for (size_t i = 0; i < d->npattern; i++)
+        d->plain[i] = im_scan_is_plain(d->pattern[i]);
     return im_scan_create(d->ctx, d->pattern, d->npattern, &d->scan);
 }
 
@@ -75,6 +78,7 @@ void im_diagnose_free(im_diagnose *d)
     free(d->pattern);
     free(d->owner);
     free(d->stamp);
+    free(d->plain);
     free(d->buf);
     free(d->found);
     free(d->rank_of);
@@ -253,7 +257,7 @@ static void try_anchor(im_diagnose *d, im_log_line *l, uint16_t anchor, size_t f
         if (d->stamp[p] == d->serial)
             continue;
         d->stamp[p] = d->serial;
-        if (!im_scan_match(d->pattern[p], l->s, l->n))
+        if (!d->plain[p] && !im_scan_match(d->pattern[p], l->s, l->n))
             continue;
         if (d->owner[p] >= d->nrule)
             im_diag_fact(d, d->owner[p] - d->nrule, l);
@@ -279,10 +283,20 @@ static void look_at_line(im_diagnose *d, const char *text, size_t begin, size_t 
 
 /* ---- a block ------------------------------------------------------------------------------------------------------ */
 
+/* Newlines, eight bytes at a time: a byte of x that is 0 leaves its highest bit. */
 static int64_t count_lines(const char *s, size_t n)
 {
+    static const uint64_t ones = 0x0101010101010101, low = 0x7f7f7f7f7f7f7f7f;
     int64_t k = 0;
-    for (size_t i = 0; i < n; i++)
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t x;
+        memcpy(&x, s + i, 8);
+        x ^= ones * '\n';
+        x = ~(((x & low) + low) | x | low) >> 7;
+        k += (int64_t)(x * ones >> 56);
+    }
+    for (; i < n; i++)
         k += s[i] == '\n';
     return k;
 }
@@ -382,7 +396,7 @@ static void line_around(const char *s, size_t n, size_t at, size_t *begin, size_
 /* Looks through d->buf[0, n): whole lines, or a piece of one that is longer than the block. */
 static void look_through(im_diagnose *d, size_t n)
 {
-    int64_t lines = count_lines(d->buf, n), number = d->line;
+    int64_t number = d->line;
     size_t m = clean_block(d->buf, n), counted = 0, nanchor;
     uint16_t anchor[IM_SCAN_MOST];
     for (size_t at = 0; (at = im_scan_next(d->scan, d->buf, m, at, anchor, &nanchor)) < m;) {
@@ -397,7 +411,9 @@ static void look_through(im_diagnose *d, size_t n)
         look_at_line(d, d->buf, begin, end, at, number);
         at = end;
     }
-    d->line += lines;
+    number += count_lines(d->buf + counted, m - counted);
+    int64_t lines = number - d->line;
+    d->line = number;
     im_diag_file(d)->lines += lines;
     d->total_lines += lines;
     d->seen = 0;

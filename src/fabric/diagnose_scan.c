@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 1 << 14, MOST_ANCHORS = 4096, NONE = 0xffff };
+enum { SLOT_BITS = 14, SLOTS = 1 << SLOT_BITS, MOST_ANCHORS = 4096, NONE = 0xffff };
 
 typedef struct anchor {
     char *text; /* in small letters */
     uint16_t len;
+    uint16_t window;          /* where in it the bytes lie that are looked for first */
     uint16_t next;            /* another one whose window ends alike; NONE: none */
     uint16_t first, npattern; /* in `pattern` */
 } anchor;
@@ -17,7 +18,6 @@ struct im_scan {
     anchor *anchor;
     size_t nanchor;
     uint16_t *pattern; /* numbers of patterns, by anchor */
-    size_t longest;
     uint8_t shift[SLOTS];
     uint16_t chain[SLOTS];
 };
@@ -27,10 +27,11 @@ static inline unsigned char small(unsigned char c)
     return (unsigned char)(c - 'A') < 26 ? (unsigned char)(c + 32) : c;
 }
 
-/* Letters that differ in case alone come to the same slot; so do some other bytes, which costs a comparison. */
+/* Letters that differ in case alone come to the same slot; so do some other bytes, which costs a comparison. (A multiplicative hash: Knuth, 6.4.) */
 static inline size_t slot(const unsigned char *p)
 {
-    return ((size_t)(p[0] | 32) + ((size_t)(p[1] | 32) << 4) + ((size_t)(p[2] | 32) << 8)) % SLOTS;
+    uint32_t x = ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) | 0x202020;
+    return (x * 2654435761u) >> (32 - SLOT_BITS);
 }
 
 /* ---- the matcher --------------------------------------------------------------------------------------- */
@@ -45,19 +46,22 @@ static bool begins(const char *at, size_t left, const char *what, size_t n)
     return true;
 }
 
-/* As memmem, in any case: looks for the first byte in both cases with memchr, which is faster than byte after byte. */
+/* As memmem, in any case. */
 static size_t find(const char *line, size_t n, size_t at, const char *what, size_t m)
 {
     if (!m)
         return at;
-    unsigned char low = small((unsigned char)what[0]), high = (unsigned char)(low - 'a') < 26 ? (unsigned char)(low - 32) : low;
+    unsigned char first = small((unsigned char)what[0]);
+    bool letter = (unsigned char)(first - 'a') < 26;
     for (size_t i = at; i + m <= n; i++) {
-        const char *a = memchr(line + i, low, n - m + 1 - i), *b = low == high ? a : memchr(line + i, high, n - m + 1 - i);
-        const char *p = !a || (b && b < a) ? b : a;
-        if (!p)
-            return n;
-        i = (size_t)(p - line);
-        if (begins(p, n - i, what, m))
+        if (letter) { /* in both cases */
+            while (i + m <= n && ((unsigned char)line[i] | 32) != first)
+                i++;
+        } else {
+            const char *p = memchr(line + i, first, n - m + 1 - i);
+            i = p ? (size_t)(p - line) : n;
+        }
+        if (i + m <= n && begins(line + i, n - i, what, m))
             return i;
     }
     return n;
@@ -67,6 +71,16 @@ size_t im_scan_find(const char *line, size_t n, size_t at, const char *what)
 {
     size_t m = strlen(what);
     return at > n || m > n ? n : find(line, n, at, what, m);
+}
+
+bool im_scan_stands(const char *line, size_t n, size_t at, const char *what)
+{
+    return at <= n && begins(line + at, n - at, what, strlen(what));
+}
+
+bool im_scan_is_plain(const char *pattern)
+{
+    return !pattern[strcspn(pattern, "*~")];
 }
 
 static bool is_word(char c)
@@ -128,16 +142,39 @@ static size_t add_anchor(im_scan *s, const char *text, size_t len)
         a->text[i] = (char)small((unsigned char)text[i]);
     a->text[len] = 0;
     a->len = (uint16_t)len;
-    s->longest = len > s->longest ? len : s->longest;
     return s->nanchor++;
 }
 
-/* The window of an anchor is its first IM_SCAN_LEAST bytes. Of the slot of each three bytes in it: how far its end still is. */
+/* How often a byte stands in logs, roughly: small letters and digits that are frequent cost most. */
+static unsigned weight(char c)
+{
+    return strchr("etaoinsr 0123456789", c) ? 3 : c >= 'a' && c <= 'z' ? 2 : 1;
+}
+
+/* Of an anchor IM_SCAN_LEAST bytes are looked for: the rarest, so that ordinary text is passed over in long strides. */
+static uint16_t choose_window(const anchor *a)
+{
+    size_t best = 0;
+    unsigned least = 1000;
+    for (size_t i = 0; i + IM_SCAN_LEAST <= a->len; i++) {
+        unsigned sum = 0;
+        for (size_t k = 0; k < IM_SCAN_LEAST; k++)
+            sum += weight(a->text[i + k]);
+        if (sum < least) {
+            least = sum;
+            best = i;
+        }
+    }
+    return (uint16_t)best;
+}
+
+/* Of the slot of each three bytes in the window: how far its end still is. */
 static void enter(im_scan *s, size_t number)
 {
     anchor *a = &s->anchor[number];
+    a->window = choose_window(a);
     for (size_t i = 0; i + 3 <= IM_SCAN_LEAST; i++) {
-        size_t at = slot((const unsigned char *)a->text + i);
+        size_t at = slot((const unsigned char *)a->text + a->window + i);
         uint8_t left = (uint8_t)(IM_SCAN_LEAST - 3 - i);
         if (left < s->shift[at])
             s->shift[at] = left;
@@ -217,13 +254,15 @@ size_t im_scan_next(const im_scan *s, const char *text, size_t n, size_t at, uin
             i += s->shift[k];
             continue;
         }
-        size_t begin = i + 3 - IM_SCAN_LEAST;
+        size_t window = i + 3 - IM_SCAN_LEAST;
         *nfound = 0;
-        for (uint16_t a = s->chain[k]; a != NONE && *nfound < IM_SCAN_MOST; a = s->anchor[a].next)
-            if (begins(text + begin, n - begin, s->anchor[a].text, s->anchor[a].len))
+        for (uint16_t a = s->chain[k]; a != NONE && *nfound < IM_SCAN_MOST; a = s->anchor[a].next) {
+            const anchor *x = &s->anchor[a];
+            if (window >= x->window && begins(text + window - x->window, n - window + x->window, x->text, x->len))
                 found[(*nfound)++] = a;
+        }
         if (*nfound)
-            return begin;
+            return window;
         i++;
     }
     *nfound = 0;
@@ -234,9 +273,4 @@ size_t im_scan_patterns(const im_scan *s, size_t number, const uint16_t **patter
 {
     *pattern = s->pattern + s->anchor[number].first;
     return s->anchor[number].npattern;
-}
-
-size_t im_scan_longest(const im_scan *s)
-{
-    return s->longest;
 }

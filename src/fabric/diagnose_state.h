@@ -112,6 +112,7 @@ struct im_diagnose {
     const char **pattern;
     uint16_t *owner; /* of a pattern: rule, or count of rules + fact */
     size_t npattern, nrule;
+    bool *plain;       /* of a pattern: im_scan_is_plain */
     int64_t *stamp;    /* of a pattern: the line for which it was last tried */
     int64_t serial;    /* lines looked at so far */
     im_finding *found; /* by rule */

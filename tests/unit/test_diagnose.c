@@ -470,7 +470,7 @@ static void prefilter_finds_all(void **state)
 {
     (void)state;
     static const char *const pattern[] = {"Got completion", "got completion with", "ompletion*error 12~", "port error", "error port", "abcabcabc",
-                                          "cabcab",         "xyzxyz*abcabc"};
+                                          "bcabcab",        "xyzxyz*abcabca"};
     im_context *ctx;
     im_scan *s;
     assert_int_equal(im_context_create(&ctx), IM_OK);

@@ -285,14 +285,14 @@ static void list_ranks(im_str *out, const im_wait *const *list, size_t n, const 
         im_str_printf(out, " and %zu more", told - 16);
 }
 
-/* Ranks of the job that no watchdog of this group spoke for. */
+/* Ranks of the job that no watchdog of this group (NULL: of any) spoke for. */
 static size_t list_absent(const im_diagnose *d, im_str *out, const im_wait *const *list, size_t n, const char *group)
 {
     size_t told = 0;
     int most = d->nranks > d->most_rank + 1 && d->nranks <= IM_DIAG_RANK_BITS ? d->nranks - 1 : d->most_rank;
     uint8_t *there = calloc((size_t)most / 8 + 1, 1);
     for (size_t i = 0; there && i < n; i++)
-        if (!strcmp(list[i]->group, group) && list[i]->rank <= most)
+        if ((!group || !strcmp(list[i]->group, group)) && list[i]->rank <= most)
             there[list[i]->rank / 8] |= (uint8_t)(1 << list[i]->rank % 8);
     for (int r = 0; there && r <= most; r++)
         if (!(there[r / 8] >> r % 8 & 1) && told++ < 16)
@@ -373,7 +373,7 @@ static void tell_odd(im_diagnose *d, const im_wait *const *list, size_t n, const
 
 static void tell_groups(im_diagnose *d, const im_wait *const *list, size_t n, const group_view *view, size_t nview)
 {
-    im_str why = {0};
+    im_str why = {0}, absent = {0};
     im_str_printf(&why, "%zu groups wait at once: ", nview);
     for (size_t i = 0; i < nview && i < 6; i++) {
         im_str_printf(&why, "%sgroup %s at operation %lld (%s, rank ", i ? "; " : "", *view[i].name ? view[i].name : "(not named)",
@@ -381,7 +381,13 @@ static void tell_groups(im_diagnose *d, const im_wait *const *list, size_t n, co
         list_ranks(&why, list, n, view[i].name, view[i].lowest);
         im_str_append(&why, ")");
     }
-    im_str_append(&why, ". Look first at ranks that are in none of these lines, then at those with the lowest \"last enqueued\".");
+    size_t missing = list_absent(d, &absent, list, n, NULL);
+    if (missing && missing <= n)
+        im_str_printf(&why, ". Rank %s is in none of these lines: look there first, then at those with the lowest \"last enqueued\".",
+                      im_str_text(&absent));
+    else
+        im_str_append(&why, ". Look first at ranks that are in none of these lines, then at those with the lowest \"last enqueued\".");
+    im_str_free(&absent);
     say(d, "desync-groups", IM_SURETY_LIKELY, &why);
     tell_all(d, "desync-groups", list, n, NULL);
     im_str_free(&why);
@@ -408,6 +414,27 @@ static void tell_launched(im_diagnose *d)
     im_str_free(&why);
 }
 
+/* A watchdog's line without its group belongs to the one group that others wait in at the same place. */
+static void name_groups(im_diagnose *d)
+{
+    for (size_t i = 0; i < IM_DIAG_WAITS; i++) {
+        im_wait *w = &d->wait[i];
+        const im_wait *other = NULL;
+        bool unique = true;
+        if (!w->used || *w->group)
+            continue;
+        for (size_t k = 0; k < IM_DIAG_WAITS; k++) {
+            const im_wait *o = &d->wait[k];
+            if (!o->used || !*o->group || o->seq != w->seq || (*o->op && *w->op && strcmp(o->op, w->op) != 0))
+                continue;
+            unique = unique && (!other || !strcmp(other->group, o->group));
+            other = o;
+        }
+        if (other && unique)
+            memcpy(w->group, other->group, sizeof w->group);
+    }
+}
+
 static int by_rank(const void *a, const void *b)
 {
     const im_wait *x = *(const im_wait *const *)a, *y = *(const im_wait *const *)b;
@@ -421,6 +448,7 @@ void im_diag_desync(im_diagnose *d)
     const im_wait **list = malloc(MOST_LIST * sizeof *list);
     group_view view[MOST_GROUPS];
     size_t n = 0, nview = 0;
+    name_groups(d);
     for (size_t i = 0; list && i < IM_DIAG_WAITS && n < MOST_LIST; i++)
         if (d->wait[i].used && is_earliest(d, &d->wait[i]))
             list[n++] = &d->wait[i];

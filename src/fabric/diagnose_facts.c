@@ -369,6 +369,35 @@ static void read_algo(im_diagnose *d, im_log_line *l)
     im_diag_tally(&im_diag_file(d)->algo, text, (size_t)n, 1);
 }
 
+/* The peer behind `what`: "192.0.2.59<44206>" without its port. */
+static void tally_peer(im_tallies *t, const im_log_line *l, const char *what)
+{
+    size_t i = im_scan_find(l->s, l->n, 0, what), k;
+    if (i >= l->n)
+        return;
+    i += strlen(what);
+    for (k = i; k < l->n && (isalnum((unsigned char)l->s[k]) || strchr(".:-_%", l->s[k])); k++) {}
+    if (k < l->n && l->s[k] == '<' && k > i)
+        im_diag_tally(t, l->s + i, k - i, 1);
+}
+
+/* Who did not answer; a flushed request says nothing on that. */
+static void read_peer(im_diagnose *d, im_log_line *l)
+{
+    static const char *const codes[] = {"error 12,", "status=12 ", "(12)", "error 13,", "status=13 ", "(13)"};
+    for (size_t i = 0; i < IM_COUNT_OF(codes); i++)
+        if (im_scan_find(l->s, l->n, 0, codes[i]) < l->n) {
+            tally_peer(&d->late, l, "from peer ");
+            return;
+        }
+}
+
+static void read_gone(im_diagnose *d, im_log_line *l)
+{
+    tally_peer(&d->gone, l, "closed by remote peer ");
+    tally_peer(&d->gone, l, "Call to recv from ");
+}
+
 /* ---- UCX, Open MPI, libfabric ----------------------------------------------------------------------------------- */
 
 /* Every word of the form transport/device. */
@@ -534,6 +563,9 @@ static const fact facts[] = {
     {"Avg bus bandwidth", read_tests_end},
     {"Device         : ", read_perftest},
     {"Link type       : ", read_perftest},
+    {"Got completion from peer ", read_peer},
+    {"closed by remote peer ", read_gone},
+    {"Call to recv from ", read_gone},
     {"WorkNCCL(", read_watchdog},
     {"last enqueued*work: ", read_watchdog},
     {"launched up to operation ", read_launched},

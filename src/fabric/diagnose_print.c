@@ -45,11 +45,19 @@ static void put_place(const im_diagnose *d, const im_evidence *e, im_str *out)
         im_str_printf(out, ":%lld", (long long)e->line);
 }
 
+/* 0-7, 12 */
 static void put_ranks(const im_finding *f, im_str *out)
 {
-    for (size_t i = 0; i < f->nrank && i < 12; i++)
-        im_str_printf(out, i ? ", %d" : "%d", f->rank[i]);
-    if (f->nrank > 12 || f->more_ranks)
+    size_t told = 0;
+    for (size_t i = 0, end; i < f->nrank && told < 12; i = end, told++) {
+        for (end = i + 1; end < f->nrank && f->rank[end] == f->rank[end - 1] + 1; end++) {}
+        im_str_printf(out, told ? ", %d" : "%d", f->rank[i]);
+        if (end > i + 1)
+            im_str_printf(out, end > i + 2 ? "-%d" : ", %d", f->rank[end - 1]);
+        if (told == 11 && end < f->nrank)
+            im_str_append(out, ", ...");
+    }
+    if (f->more_ranks)
         im_str_append(out, ", ...");
 }
 

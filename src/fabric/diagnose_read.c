@@ -3,6 +3,7 @@
 
 #include "data/input.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,17 +164,23 @@ static bool add_host(im_finding *f, const char *host)
     return *host != 0;
 }
 
+/* In ascending order. */
 static bool add_rank(im_finding *f, int rank)
 {
-    for (size_t i = 0; i < f->nrank; i++)
-        if (f->rank[i] == rank)
-            return false;
+    size_t i = f->nrank;
     if (rank < 0)
         return false;
-    if (f->nrank == IM_DIAG_RANKS)
+    while (i > 0 && f->rank[i - 1] > rank)
+        i--;
+    if (i > 0 && f->rank[i - 1] == rank)
+        return false;
+    if (f->nrank == IM_DIAG_RANKS) {
         f->more_ranks = true;
-    else
-        f->rank[f->nrank++] = rank;
+        return false;
+    }
+    memmove(f->rank + i + 1, f->rank + i, (f->nrank - i) * sizeof *f->rank);
+    f->rank[i] = rank;
+    f->nrank++;
     return true;
 }
 
@@ -196,15 +203,34 @@ void im_diag_add(im_diagnose *d, size_t rule, const im_evidence *e)
 }
 
 /* A link that is down while a machine starts is no event. */
-static bool is_boot(im_diagnose *d, size_t rule, im_log_line *l)
+static bool is_boot(im_diagnose *d, const char *id, im_log_line *l)
 {
-    return (!strcmp(im_rules[rule].id, "port-error") || !strcmp(im_rules[rule].id, "cable")) && im_diag_where(d, l)->uptime < 180;
+    return (!strcmp(id, "port-error") || !strcmp(id, "cable")) && im_diag_where(d, l)->uptime < 180;
+}
+
+/* "[rank3]: ValueError: ...": the name of an exception stands alone before its colon; a log line that says "error: " does not. */
+static bool is_no_exception(const char *id, const im_log_line *l)
+{
+    if (strcmp(id, "rank-exception") != 0)
+        return false;
+    size_t i = im_scan_find(l->s, l->n, 0, "[rank"), k;
+    while (i < l->n && l->s[i] != ' ')
+        i++;
+    for (k = ++i; k < l->n && (isalnum((unsigned char)l->s[k]) || l->s[k] == '_' || l->s[k] == '.'); k++) {}
+    bool ends = k == l->n || strchr(": \r\"", l->s[k]);
+    static const char *const names[] = {"Error", "Exception", "Interrupt", "Exit"};
+    for (size_t j = 0; ends && j < IM_COUNT_OF(names); j++) {
+        size_t n = strlen(names[j]);
+        if (k > i + n && memcmp(l->s + k - n, names[j], n) == 0)
+            return false;
+    }
+    return true;
 }
 
 void im_diag_record(im_diagnose *d, size_t rule, im_log_line *l)
 {
     im_evidence e;
-    if (is_boot(d, rule, l))
+    if (is_boot(d, im_rules[rule].id, l) || is_no_exception(im_rules[rule].id, l))
         return;
     im_diag_evidence(d, l, &e);
     im_diag_add(d, rule, &e);

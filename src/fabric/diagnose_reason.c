@@ -148,6 +148,46 @@ static void judge_retry(im_diagnose *d)
                  after / 60);
 }
 
+/* The peer that most lines name, when it is most of them. */
+static const im_tally *most_named(const im_tallies *t)
+{
+    const im_tally *best = NULL;
+    int64_t all = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        all += t->item[i].count;
+        best = !best || t->item[i].count > best->count ? &t->item[i] : best;
+    }
+    return best && !t->more && 2 * best->count > all ? best : NULL;
+}
+
+static void append(im_finding *f, size_t rule, const char *text)
+{
+    char before[sizeof f->why];
+    snprintf(before, sizeof before, "%s", f->why[0] ? f->why : im_rules[rule].why);
+    snprintf(f->why, sizeof f->why, "%.700s %s", before, text);
+}
+
+/* Many hosts that complain of one are right; one host that complains of many has the fault itself. */
+static void judge_peers(im_diagnose *d)
+{
+    size_t late = im_rule_find("wc-12"), gone = im_rule_find("peer-gone");
+    const im_tally *peer = most_named(&d->late), *left = most_named(&d->gone);
+    char text[256];
+    if (d->found[late].count > 1 && d->late.n > 2 && d->found[late].nhost == 1) {
+        snprintf(text, sizeof text, "All these lines come from %.64s, and name %zu peers: its own card or link is the first suspect.",
+                 d->found[late].host[0], d->late.n);
+        append(&d->found[late], late, text);
+    } else if (d->found[late].count && peer) {
+        snprintf(text, sizeof text, "The peer that does not answer is %.95s, by %lld lines: look at that host first.", peer->name,
+                 (long long)peer->count);
+        append(&d->found[late], late, text);
+    }
+    if (d->found[gone].count && left) {
+        snprintf(text, sizeof text, "Named most is %.95s (%lld lines): what ended it there?", left->name, (long long)left->count);
+        append(&d->found[gone], gone, text);
+    }
+}
+
 /* ---- what led to what ------------------------------------------------------------------------------------ */
 
 enum { SLACK = 5, LATE = 120 }; /* seconds: clocks of hosts differ; a symptom may be told before its cause */
@@ -243,6 +283,7 @@ im_status im_diagnose_finish(im_diagnose *d)
     judge_tcp(d);
     judge_init(d);
     judge_retry(d);
+    judge_peers(d);
     im_diag_desync(d);
     for (size_t r = 0; r < d->nrule; r++)
         if (d->found[r].count)

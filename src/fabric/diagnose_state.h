@@ -130,7 +130,8 @@ struct im_diagnose {
     size_t nlaunched;
     int64_t launched_serial;
     int64_t total_lines, total_bytes;
-    double first_init; /* time when NCCL began, NAN */
+    im_tallies late, gone; /* peers that did not answer (status 12, 13), that closed their connections */
+    double first_init;     /* time when NCCL began, NAN */
     int nranks, nnodes;
     size_t order[512]; /* rules that fired, as they are told */
     size_t norder;

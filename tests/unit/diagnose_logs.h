@@ -80,6 +80,23 @@ static const diagnose_log diagnose_logs[] = {
      "nodeA:984:1357 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 192.0.2.59<44206> with status=12 opcode=129 len=65536 vendor err 129 (Recv) localGid ::ffff:192.0.2.182 "
      "remoteGids::ffff:192.0.2.221\n"
      "nodeA:984:1357 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 192.0.2.59<44206> with status=5 opcode=129 len=65536 vendor err 249 (Recv)\n"},
+    {"many hosts name one peer", "wc-12", "The peer that does not answer is 192.0.2.9, by 3 lines", NULL,
+     "nodeA:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.9<1> with status=12 opcode=0 len=0 vendor err 129\n"
+     "nodeB:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.9<2> with status=12 opcode=0 len=0 vendor err 129\n"
+     "nodeC:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.9<3> with status=12 opcode=0 len=0 vendor err 129\n"
+     "nodeC:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.8<3> with status=5 opcode=0 len=0 vendor err 249\n"},
+    {"one host names many peers", "wc-12", "All these lines come from nodeA, and name 3 peers", NULL,
+     "nodeA:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.7<1> with status=12 opcode=0 len=0 vendor err 129\n"
+     "nodeA:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.8<2> with status=12 opcode=0 len=0 vendor err 129\n"
+     "nodeA:1:2 [0] NCCL WARN NET/IB : Got completion from peer 192.0.2.9<3> with status=12 opcode=0 len=0 vendor err 129\n"},
+    {"only the others' lines", "peer-gone", "(2 lines): what ended it there?", NULL,
+     "nodeA:1:2 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer nodeB<36984>\n"
+     "nodeC:1:2 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer nodeB<36984>\n"},
+    {"a watchdog without its group", "desync-behind", "2 ranks waited in operation 5 (ALLREDUCE) of group 1", NULL,
+     "nodeA:1:2 [0] NCCL INFO ncclCommInitRank comm 0x5 rank 0 nranks 3 cudaDev 0 - Init COMPLETE\n"
+     "[rank0]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600060 milliseconds before timing out.\n"
+     "[rank2]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600060 milliseconds before timing out.\n"
+     "[rank0]:[E321 02:07:08.5 ProcessGroupNCCL.cpp:1664] [PG 1 Rank 0] Exception (either an error or timeout) detected by watchdog at work: 5, last enqueued NCCL work: 6, last completed NCCL work: 4.\n"},
     {"status 4", "wc-4", "ACSCtl", NULL,
      "nodeA:19989:20082 [1] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer fe80::x%ib0<53249> with error 4, opcode 32564, len 32564, vendor err 81 (Send)\n"
      "nodeA:19989:20082 [1] NCCL INFO transport/net.cc:1008 -> 6\n"},
@@ -209,6 +226,7 @@ static const diagnose_log diagnose_logs[] = {
      "#  Rank  0 Group  0 Pid   5951 on nodeA device  0 [0x34] NVIDIA H800\n"
      "#  Rank  1 Group  0 Pid   5951 on nodeA device  1 [0x48] NVIDIA H800\n"
      "# Avg bus bandwidth    : 12.5\n"},
+    {"a rank's log says error", NULL, NULL, NULL, "[rank3]: 2026-12-01 12:00:00 ERROR: retrying the download\n[rank3]: step 5 error: 0.25 Error: 3\n"},
     {"healthy perftest", NULL, "perftest over InfiniBand", NULL,
      "                    RDMA_Write BW Test\n"
      " Dual-port       : OFF\t\tDevice         : mlx5_0\n"

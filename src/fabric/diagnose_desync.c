@@ -234,13 +234,14 @@ im_status im_diagnose_recorder(im_diagnose *d, const char *name, const char *tex
 typedef struct group_view {
     const char *name;
     const im_wait *first, *odd; /* odd: another operation at the same place */
-    int64_t lowest, highest;    /* last enqueued; place waited for when that is not said */
+    int64_t lowest, highest;    /* last enqueued; where one of them does not say it, the places waited for */
+    bool by_place;
     size_t n;
 } group_view;
 
-static int64_t reached(const im_wait *w)
+static int64_t reached(const group_view *v, const im_wait *w)
 {
-    return w->enqueued >= 0 ? w->enqueued : w->seq;
+    return v->by_place ? w->seq : w->enqueued;
 }
 
 /* Of each rank and group only the earliest operation that it waits in counts. */
@@ -257,14 +258,16 @@ static bool is_earliest(const im_diagnose *d, const im_wait *w)
 static void view_group(const im_wait *const *list, size_t n, const char *name, group_view *v)
 {
     *v = (group_view){.name = name, .lowest = INT64_MAX, .highest = -1};
+    for (size_t i = 0; i < n; i++)
+        v->by_place = v->by_place || (!strcmp(list[i]->group, name) && list[i]->enqueued < 0);
     for (size_t i = 0; i < n; i++) {
         const im_wait *w = list[i];
         if (strcmp(w->group, name) != 0)
             continue;
         v->n++;
         v->first = v->first ? v->first : w;
-        v->lowest = reached(w) < v->lowest ? reached(w) : v->lowest;
-        v->highest = reached(w) > v->highest ? reached(w) : v->highest;
+        v->lowest = reached(v, w) < v->lowest ? reached(v, w) : v->lowest;
+        v->highest = reached(v, w) > v->highest ? reached(v, w) : v->highest;
         for (size_t k = 0; k < i && !v->odd; k++) {
             const im_wait *o = list[k];
             bool same = !strcmp(o->group, name) && o->seq == w->seq && o->rank != w->rank;
@@ -275,12 +278,12 @@ static void view_group(const im_wait *const *list, size_t n, const char *name, g
     }
 }
 
-static void list_ranks(im_str *out, const im_wait *const *list, size_t n, const char *group, int64_t at)
+static void list_ranks(im_str *out, const im_wait *const *list, size_t n, const group_view *v, int64_t at)
 {
     size_t told = 0;
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->group, group) && reached(list[i]) == at)
-            im_str_printf(out, told++ ? (told > 16 ? "" : ", %d") : "%d", list[i]->rank);
+        if (!strcmp(list[i]->group, v->name) && reached(v, list[i]) == at && told++ < 16)
+            im_str_printf(out, told > 1 ? ", %d" : "%d", list[i]->rank);
     if (told > 16)
         im_str_printf(out, " and %zu more", told - 16);
 }
@@ -326,9 +329,11 @@ static bool tell_behind(im_diagnose *d, const im_wait *const *list, size_t n, co
     const char *group = *v->name ? v->name : "(not named)";
     if (v->n > 1 && v->lowest < v->highest) {
         im_str_append(&why, "Behind are the ranks ");
-        list_ranks(&why, list, n, v->name, v->lowest);
+        list_ranks(&why, list, n, v, v->lowest);
         im_str_printf(&why, ": in group %s they had started operation %lld at most, when others had started %lld.", group, (long long)v->lowest,
                       (long long)v->highest);
+        if (missing && missing <= v->n)
+            im_str_printf(&why, " Of rank %s there is no line at all.", im_str_text(&absent));
         say(d, "desync-behind", IM_SURETY_LIKELY, &why);
         tell_all(d, "desync-behind", list, n, v->name);
     } else if (missing && v->n > missing / 4) {
@@ -378,7 +383,7 @@ static void tell_groups(im_diagnose *d, const im_wait *const *list, size_t n, co
     for (size_t i = 0; i < nview && i < 6; i++) {
         im_str_printf(&why, "%sgroup %s at operation %lld (%s, rank ", i ? "; " : "", *view[i].name ? view[i].name : "(not named)",
                       (long long)view[i].first->seq, *view[i].first->op ? view[i].first->op : "not named");
-        list_ranks(&why, list, n, view[i].name, view[i].lowest);
+        list_ranks(&why, list, n, &view[i], view[i].lowest);
         im_str_append(&why, ")");
     }
     size_t missing = list_absent(d, &absent, list, n, NULL);

@@ -343,6 +343,6 @@ const char *im_log_time_text(double time, char *buf, size_t n)
     size_t k = strftime(buf, n, time < 978307200 ? "%m-%d %H:%M:%S" : "%Y-%m-%d %H:%M:%S", &t);
     double fraction = time - (double)whole;
     if (fraction >= 0.0005 && k + 5 < n)
-        snprintf(buf + k, n - k, ".%03d", (int)(fraction * 1000));
+        snprintf(buf + k, n - k, ".%03d", (int)(fraction * 1000 + 0.001));
     return buf;
 }

@@ -56,7 +56,8 @@ typedef struct im_bucket {
 } im_bucket;
 
 /* What a tensor-parallel rank holds of the split sizes: heads in whole kv groups when tp is at most K, else a part of one group whose
- * kv head is replicated; feed-forward columns and vocabulary rows as even as they can be (the first ranks have one more). */
+ * kv head is replicated; feed-forward columns so that, heads included, the ranks' blocks are of one size; vocabulary rows as even as they can be
+ * (the first ranks have one more). */
 typedef struct im_share {
     int64_t h0, H, k0, K, f0, F, v0, V;
     int replicas; /* ranks that hold the same kv head; 1 unless tp > K */

@@ -2,8 +2,11 @@
  *
  * Heads go in whole kv groups: K 3, H 9, tp 2 gives 2 groups (6 heads) and 1 group (3 heads). Above K, tp is a multiple of K: each kv head
  * lies on tp / K ranks that share its query heads; its gradient is summed over them.
+ * A rank with more heads has less of the feed-forward: SmolLM2's 1,536 columns at tp 2 are 688 and 848, and a step waits for nobody.
  */
 #include "model/share.h"
+
+#include <math.h>
 
 void im_part(int64_t n, int parts, int i, int64_t *first, int64_t *end)
 {
@@ -12,7 +15,7 @@ void im_part(int64_t n, int parts, int i, int64_t *first, int64_t *end)
     *end = *first + each + (i < more);
 }
 
-im_share im_share_of(const im_arch *a, int tp, int r)
+static im_share heads_of(const im_arch *a, int tp, int r)
 {
     im_share s = {.replicas = tp > a->K ? (int)(tp / a->K) : 1};
     int64_t end, group = a->H / a->K;
@@ -28,7 +31,49 @@ im_share im_share_of(const im_arch *a, int tp, int r)
         s.H = end - s.h0;
         s.h0 += s.k0 * group;
     }
-    im_part(a->F, tp, r, &s.f0, &end);
+    return s;
+}
+
+/* Weights of a rank's heads: the rows of q and o, of k and v. */
+static int64_t heads_size(const im_arch *a, int tp, int r)
+{
+    im_share s = heads_of(a, tp, r);
+    return 2 * (s.H + s.K) * a->E * a->D;
+}
+
+/* Feed-forward columns: where the heads are uneven, so many that the ranks' blocks have about the same weights; as even as they can be otherwise. */
+static void feed_forward_of(const im_arch *a, int tp, int r, int64_t *first, int64_t *end)
+{
+    int64_t column = a->D * (a->gated ? 3 : 2), unit = a->F / tp >= 256 ? 16 : 1; /* whole vectors, where that costs nothing */
+    double heads = 0, all = 0, upto = 0;
+    bool even = true;
+    for (int i = 0; i < tp; i++) {
+        int64_t size = heads_size(a, tp, i);
+        even = even && size == heads_size(a, tp, 0);
+        heads += (double)size;
+    }
+    if (even) {
+        im_part(a->F, tp, r, first, end);
+        return;
+    }
+    double each = (heads + (double)(a->F * column)) / tp;
+    for (int i = 0; i < tp; i++)
+        all += fmax(each - (double)heads_size(a, tp, i), (double)column);
+    *end = 0;
+    for (int i = 0; i <= r; i++) {
+        upto += fmax(each - (double)heads_size(a, tp, i), (double)column);
+        int64_t cut = (int64_t)((double)a->F * (upto / all) / (double)unit + 0.5) * unit;
+        int64_t least = *end + 1, most = a->F - (tp - 1 - i); /* each rank has one */
+        *first = *end;
+        *end = i == tp - 1 || cut > most ? most : cut < least ? least : cut;
+    }
+}
+
+im_share im_share_of(const im_arch *a, int tp, int r)
+{
+    im_share s = heads_of(a, tp, r);
+    int64_t end;
+    feed_forward_of(a, tp, r, &s.f0, &end);
     s.F = end - s.f0;
     im_part(a->V, tp, r, &s.v0, &end);
     s.V = end - s.v0;

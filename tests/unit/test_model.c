@@ -1,5 +1,6 @@
 /* src/model: configs of Llama and GPT-2 in the spellings of Transformers 4 and 5, what is refused and how, the tables, the named shapes. */
 #include "model/family.h"
+#include "model/layout.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -538,20 +539,51 @@ static void test_flops(void **state)
     im_model_close(m);
 }
 
+static int64_t block_size(const im_arch *a, const im_share *s)
+{
+    return (2 * (s->H + s->K) * a->E + s->F * (a->gated ? 3 : 2)) * a->D;
+}
+
+/* What ranks hold of a block covers it once and in order; where heads are uneven, the feed-forward makes up for it. */
+static void test_shares(void **state)
+{
+    (void)state;
+    const im_arch smollm2 = {.D = 576, .H = 9, .K = 3, .E = 64, .F = 1536, .V = 49152, .gated = true};
+    im_share one = im_share_of(&smollm2, 2, 0), other = im_share_of(&smollm2, 2, 1);
+    assert_int_equal(one.H, 6);
+    assert_int_equal(one.F, 688);
+    assert_int_equal(other.F, 848);
+    assert_true(llabs(block_size(&smollm2, &one) - block_size(&smollm2, &other)) < block_size(&smollm2, &one) / 64);
+
+    for (int k = 1; k <= 7; k++)
+        for (int group = 1; group <= 5; group++)
+            for (int64_t F = 12; F < 5000; F = F * 3 + 1)
+                for (int tp = 1; tp <= k * group && tp <= F; tp++) {
+                    const im_arch a = {.D = 24, .H = k * group, .K = k, .E = 4, .F = F, .V = 1000, .gated = F % 2};
+                    int64_t end = 0, least = INT64_MAX, most = 0;
+                    if (tp > k && (tp % k || tp / k > group))
+                        continue;
+                    for (int r = 0; r < tp; r++) {
+                        im_share s = im_share_of(&a, tp, r);
+                        assert_int_equal(s.f0, end);
+                        assert_true(s.F >= 1);
+                        end += s.F;
+                        least = s.F < least ? s.F : least;
+                        most = s.F > most ? s.F : most;
+                    }
+                    assert_int_equal(end, F);
+                    if (k % tp == 0)
+                        assert_in_range(most - least, 0, 1);
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_table),
-        cmocka_unit_test(test_llama_tied_has_no_empty_bucket),
-        cmocka_unit_test(test_gpt2_table),
-        cmocka_unit_test(test_rope_spellings),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_config_text),
-        cmocka_unit_test(test_rope_table),
-        cmocka_unit_test(test_named_shapes),
-        cmocka_unit_test(test_every_shape_file),
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_shares),           cmocka_unit_test(test_llama_table),    cmocka_unit_test(test_llama_tied_has_no_empty_bucket),
+        cmocka_unit_test(test_gpt2_table),       cmocka_unit_test(test_rope_spellings), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_config_text),      cmocka_unit_test(test_rope_table),     cmocka_unit_test(test_named_shapes),
+        cmocka_unit_test(test_every_shape_file), cmocka_unit_test(test_open),           cmocka_unit_test(test_flops),
     };
     return cmocka_run_group_tests_name("model", tests, setup, teardown);
 }

@@ -53,7 +53,7 @@ killed=(--model "$model" --data "$T/d-train" --seq-len 16 --micro-batch 2 --glob
 expect tp-alone 0 'done +60 steps' -- "$IMECE" train "${killed[@]}" --steps 60 --out "$T/alone"
 "$IMECE" train "${killed[@]}" --steps 60 --out "$T/k" >"$T/out" 2>"$T/err" &
 pid=$!
-for _ in $(seq 400); do grep -qs 'step-[0-9]' "$T/k/checkpoints/latest" && break; sleep 0.02; done
+for _ in $(seq 6000); do grep -qs 'step-[0-9]' "$T/k/checkpoints/latest" && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -KILL $pid
 wait $pid 2>/dev/null
 expect tp-resume 0 'resumed' -- "$IMECE" train --resume "$T/k"
@@ -63,7 +63,7 @@ check tp-resume-lines test "$(losses "$T/k" | wc -l)" = 60
 # a signal: saved by all ranks, exit code 4
 "$IMECE" train "${killed[@]}" --steps 100000 --dp 2 --zero 1 --out "$T/s" >"$T/out" 2>"$T/err" &
 pid=$!
-for _ in $(seq 400); do [ -s "$T/s/metrics.jsonl" ] && break; sleep 0.02; done
+for _ in $(seq 6000); do [ -s "$T/s/metrics.jsonl" ] && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
 code=$?

@@ -51,7 +51,7 @@ n=400
 expect train-alone 0 'done' -- "$IMECE" train "${tiny[@]}" --steps $n --out "$T/alone"
 "$IMECE" train "${tiny[@]}" --steps $n --out "$T/s" >"$T/out" 2>"$T/err" &
 pid=$!
-for _ in $(seq 200); do [ -s "$T/s/metrics.jsonl" ] && break; sleep 0.05; done
+for _ in $(seq 6000); do [ -s "$T/s/metrics.jsonl" ] && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
 code=$?
@@ -65,7 +65,7 @@ done
 # a terminal that closes: saved too, but not under nohup
 "$IMECE" train "${tiny[@]}" --steps 100000 --out "$T/hup" >"$T/out" 2>"$T/err" &
 pid=$!
-for _ in $(seq 200); do [ -s "$T/hup/metrics.jsonl" ] && break; sleep 0.05; done
+for _ in $(seq 6000); do [ -s "$T/hup/metrics.jsonl" ] && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -HUP $pid
 kill -HUP $pid
 wait $pid
@@ -76,7 +76,7 @@ if [ $code = 4 ] && [ -s "$T/hup/checkpoints/latest" ]; then ok train-sighup; el
     exec "$IMECE" train "${tiny[@]}" --steps 20 --out "$T/nohup" >"$T/out" 2>"$T/err"
 ) &
 pid=$!
-for _ in $(seq 200); do [ -s "$T/nohup/plan.yaml" ] && break; sleep 0.05; done
+for _ in $(seq 6000); do [ -s "$T/nohup/plan.yaml" ] && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -HUP $pid
 wait $pid
 code=$?
@@ -84,7 +84,7 @@ if [ $code = 0 ]; then ok train-nohup; else fail train-nohup "exit code $code" "
 # two signals: leaves at once, nothing torn
 "$IMECE" train "${tiny[@]}" --steps 100000 --save-every 10 --out "$T/twice" >"$T/out" 2>"$T/err" &
 pid=$!
-for _ in $(seq 400); do [ -s "$T/twice/checkpoints/latest" ] && break; sleep 0.05; done
+for _ in $(seq 6000); do [ -s "$T/twice/checkpoints/latest" ] && break; kill -0 $pid 2>/dev/null || break; sleep 0.02; done
 kill -STOP $pid
 kill -TERM $pid
 kill -INT $pid

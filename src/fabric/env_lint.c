@@ -522,9 +522,10 @@ void im_env_lint(im_env_set *s, const im_env_facts *f, const im_env_lint_options
     im_env_resolve(s);
     note_machine(&c);
     for (size_t i = 0; i < s->n && !s->failed; i++) {
-        if (s->item[i]->by)
+        const im_env_item *by = s->item[i]->by;
+        if (by)
             check_overruled(&c, s->item[i]);
-        else
+        if (!by || (!by->value && by->how != IM_ENV_PASS && s->item[i]->value)) /* what wins may be for another command, or the same */
             check_used(&c, s->item[i]);
     }
     if (!s->failed) {

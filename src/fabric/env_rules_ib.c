@@ -287,8 +287,8 @@ static void gid_on_ports(im_env_case *c, im_env_item *x, int64_t v)
     if (right != judged)
         return;
     if (im_env_from(c, 22100) == 0)
-        im_env_say(c, IM_ENV_OK, "gid-right", x, "right here: RoCE v2 on %zu of %zu ports; the default before 2.21 is index 0, which is RoCE v1",
-                   right, judged);
+        im_env_say(c, IM_ENV_OK, "gid-right", x,
+                   "right here: RoCE v2 on %zu of %zu ports; the default before 2.21 is index 0, mostly a link-local GID of RoCE v1", right, judged);
     else
         im_env_fix(
             c,

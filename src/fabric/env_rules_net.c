@@ -208,7 +208,8 @@ static void gdr_level(im_env_case *c, im_env_item *x, int64_t unused)
     const char *name = level_fault(c, x, &level, &legacy);
     if (!name)
         return;
-    x->reads = name;
+    if (legacy)
+        x->reads = name;
     int c2c_rule = im_env_from(c, 22900);
     if (legacy)
         im_env_fix(c, im_env_say(c, IM_ENV_NOTE, "level-number", x, "a number of the old table: %s. NCCL's manual discourages numbers", name),
@@ -246,7 +247,8 @@ static void p2p_level(im_env_case *c, im_env_item *x, int64_t unused)
     const char *name = level_fault(c, x, &level, &legacy);
     if (!name)
         return;
-    x->reads = name;
+    if (legacy)
+        x->reads = name;
     if (legacy)
         im_env_fix(c, im_env_say(c, IM_ENV_NOTE, "level-number", x, "a number of the old table: %s. NCCL's manual discourages numbers", name),
                    "%s=%s", x->name, name);

@@ -171,7 +171,9 @@ static void old_gid(want *w, int index, bool one)
     snprintf(value, sizeof value, "%d", index);
     if (one && index >= 0)
         add(w, false, "NCCL_IB_GID_INDEX", value,
-            "before 2.21 NCCL takes index 0, which is RoCE v1; RoCE v2 is at %d on every port here. It must be so on every host: compare", index);
+            "before 2.21 NCCL takes index 0, mostly a link-local GID of RoCE v1; RoCE v2 with a routable address is at %d on every port here. It "
+            "must be so on every host: compare",
+            index);
     else
         add(w, true, NULL, NULL,
             "before 2.21 NCCL needs NCCL_IB_GID_INDEX, and no single index is RoCE v2 on all ports here: give the ports their addresses in the same "

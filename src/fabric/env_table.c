@@ -6,26 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const im_env_var *find_in(const im_env_var *list, size_t n, const char *name)
+/* Both tables of NCCL are in the order of names. */
+static int by_var(const void *name, const void *row)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i].name, name))
-            return &list[i];
-    return NULL;
+    return strcmp(name, ((const im_env_var *)row)->name);
+}
+
+static int by_history(const void *name, const void *row)
+{
+    return strcmp(name, ((const im_env_history *)row)->name);
 }
 
 const im_env_var *im_env_find(const char *name)
 {
-    const im_env_var *v = find_in(im_env_nccl_vars, im_env_nccl_vars_count, name);
-    return v ? v : find_in(im_env_other_vars, im_env_other_vars_count, name);
+    const im_env_var *v = bsearch(name, im_env_nccl_vars, im_env_nccl_vars_count, sizeof *v, by_var);
+    for (size_t i = 0; !v && i < im_env_other_vars_count; i++)
+        if (!strcmp(im_env_other_vars[i].name, name))
+            v = &im_env_other_vars[i];
+    return v;
 }
 
 const im_env_history *im_env_find_history(const char *name)
 {
-    for (size_t i = 0; i < im_env_nccl_history_count; i++)
-        if (!strcmp(im_env_nccl_history[i].name, name))
-            return &im_env_nccl_history[i];
-    return NULL;
+    return bsearch(name, im_env_nccl_history, im_env_nccl_history_count, sizeof(im_env_history), by_history);
 }
 
 static bool begins(const char *s, const char *with)

@@ -164,6 +164,12 @@ static void tables(void **state)
         for (int k = 1; k < h->nstep; k++)
             assert_true(h->step[k].minor > h->step[k - 1].minor);
     }
+    for (size_t i = 0; i < im_env_nccl_history_count; i++)
+        assert_ptr_equal(im_env_find_history(im_env_nccl_history[i].name), &im_env_nccl_history[i]);
+    for (size_t i = 0; i < im_env_nccl_vars_count; i++)
+        assert_ptr_equal(im_env_find(im_env_nccl_vars[i].name), &im_env_nccl_vars[i]);
+    for (size_t i = 0; i < im_env_other_vars_count; i++)
+        assert_ptr_equal(im_env_find(im_env_other_vars[i].name), &im_env_other_vars[i]);
     for (size_t i = 0; i < im_env_nccl_vars_count; i++) /* a variable of the manual that is not obsolete is in the source */
         if (!im_env_nccl_vars[i].instead && !im_env_find_history(im_env_nccl_vars[i].name))
             fail_msg("%s has no history", im_env_nccl_vars[i].name);

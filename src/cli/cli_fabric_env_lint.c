@@ -288,6 +288,8 @@ static void print_text(const lint *l, bool nccl_known, im_str *out)
         im_str_printf(out, "NCCL %s (%s)\n", version, l->facts.nccl_where);
     else
         im_str_printf(out, "NCCL's version is not known: judged as %s (--nccl VERSION says another)\n", version);
+    if (l->version / 100 > IM_ENV_NCCL_NEWEST / 100 || l->version / 100 < IM_ENV_NCCL_OLDEST / 100)
+        im_str_append(out, "the tables know 2.7 to 2.30: others are judged as the nearest of these\n");
     im_str_printf(out, "machine %s: ", l->facts.root);
     im_cli_env_machine(&l->facts, out);
     im_str_append(out, "\n\n");

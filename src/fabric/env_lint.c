@@ -166,7 +166,7 @@ static void check_versions(im_env_case *c, im_env_item *x, const im_env_var *v)
     }
     if (gone && c->nccl / 100 >= gone / 100)
         im_env_say(c, c->nccl_known ? IM_ENV_WARN : IM_ENV_NOTE, "version-gone", x, "NCCL reads it no more from %s on", im_env_version_text(gone, a));
-    else if (since && c->nccl_known && c->nccl / 100 < since / 100)
+    else if (since > IM_ENV_NCCL_OLDEST && c->nccl_known && c->nccl / 100 < since / 100) /* what the oldest has may be older */
         im_env_say(c, IM_ENV_WARN, "version-new", x, "it came in %s: NCCL %s does not know it, and says nothing", im_env_version_text(since, a),
                    im_env_version_text(c->nccl, b));
 }

@@ -109,7 +109,7 @@ const im_env_step *im_env_at(const char *name, int version)
 {
     const im_env_history *h = im_env_find_history(name);
     const im_env_step *at = NULL;
-    int minor = version / 100 % 100;
+    int minor = version < IM_ENV_NCCL_OLDEST ? IM_ENV_NCCL_OLDEST / 100 % 100 : version / 100 % 100;
     for (int i = 0; h && i < h->nstep; i++)
         if (h->step[i].minor <= minor)
             at = &h->step[i];

@@ -29,6 +29,7 @@ expect_not "level leaves out what is less" 3 'note:' -- lint --root empty --leve
 expect "versions" 3 'NCCL 2.18' 'came in 2.21' -- sh -c "echo 'export NCCL_IB_ADDR_FAMILY=AF_INET6' | '$IMECE' fabric env lint --root empty --nccl 2.18.3 -"
 expect "nothing wrong" 0 'NCCL_NET=IB' '0 fail, 0 warn' -- sh -c "echo 'export NCCL_NET=IB' | '$IMECE' fabric env lint --only -"
 expect "a guard where there is no RDMA" 3 'initialisation fails' -- sh -c "echo 'export NCCL_NET=IB' | '$IMECE' fabric env lint --root empty -"
+expect "a version beyond the tables" 3 'NCCL 2.44' 'the tables know 2.7 to 2.30' -- lint --root bundle --nccl 2.44
 expect "nothing set" 0 'No variable' -- lint --root empty
 NCCL_P2P_DISABLE=2 expect "this environment" 3 'only 1 switches it off' -- lint --only
 NCCL_IB_RETRY_CNT=12 sleep 60 &

@@ -174,6 +174,7 @@ static void tables(void **state)
         if (!im_env_nccl_vars[i].instead && !im_env_find_history(im_env_nccl_vars[i].name))
             fail_msg("%s has no history", im_env_nccl_vars[i].name);
     assert_int_equal(im_env_at("NCCL_IB_TIMEOUT", 20700)->number, 14);
+    assert_int_equal(im_env_at("NCCL_IB_TIMEOUT", 20400)->number, 14);
     assert_int_equal(im_env_at("NCCL_IB_TIMEOUT", 22205)->number, 18);
     assert_int_equal(im_env_at("NCCL_IB_TIMEOUT", 22301)->number, 20);
     assert_int_equal(im_env_at("NCCL_IB_GID_INDEX", 22005)->number, 0);

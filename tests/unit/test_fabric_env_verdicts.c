@@ -388,6 +388,7 @@ static void the_rest(void **state)
         {&ib, 0, "NCLL_DEBUG=INFO", "NCLL_DEBUG", IM_ENV_FAIL, "name-misspelt"},
         {&ib, 0, "NCCL_COFFEE_MACHINE=1", "NCCL_COFFEE_MACHINE", IM_ENV_WARN, "name-unknown"},
         {&ib, 0, "NCCL_FASTRAK_USE_SNAP=1", "NCCL_FASTRAK_USE_SNAP", IM_ENV_UNKNOWN, "name-unknown"},
+        {&ib, 20400, "NCCL_IB_DISABLE=0", "NCCL_IB_DISABLE", IM_ENV_NOTE, "!version-new"},
         {&ib, 0, "NCCL_CROSS_NIC=3", "NCCL_CROSS_NIC", IM_ENV_FAIL, "int-range"},
         {&ib, 0, "NCCL_MIN_CTAS=32 NCCL_MAX_CTAS=16", "NCCL_MIN_CTAS", IM_ENV_FAIL, "min-max"},
         {&ib, 0, "NCCL_NTHREADS=100", "NCCL_NTHREADS", IM_ENV_FAIL, "int-choice"},

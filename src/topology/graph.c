@@ -49,6 +49,7 @@ im_status im_graph_from_machine(im_context *ctx, im_arena *a, const im_machine *
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for a machine's graph");
     g->source = im_root_dir(m->root);
     g->numas = (int)m->nnumas;
+    g->hosts = 1;
     for (size_t i = 0; i < m->ngpus; i++) {
         im_item *x = &g->gpu[g->ngpus++];
         *x = (im_item){.kind = IM_ITEM_GPU, .name = m->gpu[i].name};
@@ -79,6 +80,8 @@ im_path im_graph_path(const im_graph *g, const im_item *x, const im_item *y)
         return IM_PATH_SELF;
     if (x->kind == IM_ITEM_GPU && y->kind == IM_ITEM_GPU && g->nvlink && g->nvlink[(size_t)(x - g->gpu) * g->ngpus + (size_t)(y - g->gpu)] > 0)
         return IM_PATH_NVLINK;
+    if (x->host != y->host)
+        return IM_PATH_UNKNOWN;
     if (same_card(x, y))
         return IM_PATH_PIX;
     const bool one_bridge = !x->host_bridge || !y->host_bridge || strcmp(x->host_bridge, y->host_bridge) == 0;

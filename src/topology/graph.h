@@ -28,6 +28,7 @@ typedef struct im_item {
     const char **pci_switch; /* upstream ports of the switches above it, the CPU's side first */
     size_t nswitches;
     int numa;          /* -1: not told */
+    int host;          /* XML of several machines that NVLink joins; else 0 */
     const char *cpus;  /* near; NULL: not told */
     double pci_bytes;  /* per second and direction, after encoding; 0: unknown */
     double gbps;       /* NIC: rate of its active ports together; 0: none is active, or unknown */
@@ -40,7 +41,7 @@ typedef struct im_graph {
     const char *source; /* the file or the root directory */
     im_item *gpu, *nic;
     size_t ngpus, nnics;
-    int numas;
+    int numas, hosts;
     int *nvlink;                       /* [ngpus][ngpus]: links that the pair shares; by a switch: the smaller number of the two */
     bool nvlink_known;                 /* only the XML tells */
     const char *cpu_arch, *cpu_vendor; /* XML; NULL: not told */

@@ -255,12 +255,11 @@ def far_numa(m):
 
 
 def far_gpus(m):
-    """the GPUs of the two halves change places: no GPU is near its card"""
-    cards = [f for f in m["functions"] if f["class"] == "0x030200"]
-    half = len(cards) // 2
-    places = [(f["address"], f["under"], f["numa"]) for f in cards]
-    for f, (a, u, n) in zip(cards, places[half:] + places[:half]):
-        f.update(address=a, under=u, numa=n)
+    """every GPU moves to a root port and a host bridge of its own: no switch joins it with a card"""
+    for i, f in enumerate(f for f in m["functions"] if f["class"] == "0x030200"):
+        bus = 0xc0 + 2 * i
+        f["under"] = bridge(m, "0000:%02x:01.0" % bus, "pci0000:%02x" % bus, f["numa"], f["speed"])
+        f["address"] = "0000:%02x:00.0" % (bus + 1)
 
 
 BREAKS = {

@@ -1,4 +1,5 @@
 /* What the machine's reader makes of trees of files: healthy ones, broken ones, recorded ones, and ones that mean harm. */
+#include "fabric/status.h"
 #include "topology/machine.h"
 
 #include <setjmp.h>
@@ -293,11 +294,44 @@ static void test_parts(void **state)
     done(&s);
 }
 
+static im_port_rates between(const char *name, bool hw, uint64_t was, uint64_t is, double seconds)
+{
+    im_counter before = {.name = name, .hw = hw, .known = true, .value = was}, after = {.name = name, .hw = hw, .known = true, .value = is};
+    const im_rdma_port x = {.counter = &before, .ncounters = 1}, y = {.counter = &after, .ncounters = 1};
+    im_port_rates r;
+    im_port_rates_of(&x, &y, seconds, &r);
+    return r;
+}
+
+/* Units of 4 bytes, counters that stand still at their greatest value, that wrap at 32 bits, that somebody cleared. */
+static void test_rates(void **state)
+{
+    (void)state;
+    im_port_rates r = between("port_xmit_data", false, 1000, 1000 + 12500000, 0.5);
+    assert_true(r.tx_bits == 8e8 && r.rx_bits < 0 && !r.errors && !r.reset);
+    r = between("port_rcv_data", false, 5, 4, 1);
+    assert_true(r.rx_bits < 0 && r.reset); /* cleared: no rate, and none of 2^64 */
+    r = between("port_xmit_data", false, 5, 6, 0);
+    assert_true(r.tx_bits < 0);
+    r = between("sent_pkts", true, 10, 30, 2);
+    assert_true(r.tx_packets == 10 && r.tx_bits < 0);
+    r = between("np_cnp_sent", true, UINT32_MAX - 9, 10, 1);
+    assert_true(r.congestion == 20 && r.reset);
+    r = between("out_of_buffer", true, 3, 8, 1);
+    assert_true(r.errors == 5 && r.errors_standing == 8 && r.worst_by == 5);
+    assert_string_equal(r.worst, "out_of_buffer");
+    const im_counter pegged = {.name = "link_downed", .known = true, .value = 255}, below = {.name = "link_downed", .known = true, .value = 254};
+    const im_counter soft = {.name = "link_downed", .known = true, .hw = true, .value = 255};
+    assert_true(im_counter_is_pegged(&pegged) && !im_counter_is_pegged(&below) && !im_counter_is_pegged(&soft));
+    assert_true(im_counter_is_error(im_counter_find("symbol_error")) && !im_counter_is_error(im_counter_find("port_xmit_wait")));
+    assert_false(im_counter_is_error(im_counter_find("no_such_counter")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_infiniband), cmocka_unit_test(test_roce),    cmocka_unit_test(test_virtual), cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_empty),      cmocka_unit_test(test_hostile), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_empty),      cmocka_unit_test(test_hostile), cmocka_unit_test(test_parts),   cmocka_unit_test(test_rates),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

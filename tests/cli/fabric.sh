@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # imece fabric status: against the records of the real tools, on made machines, on broken ones, and with nothing there.
+[ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 here=$IMECE_SOURCE/tests/fabric
 make_tree() { python3 "$here/make_tree.py" "$T/t" "$@"; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # imece fabric topo: distances and pairing of made machines, NCCL's XML, the shapes of networks and what differs from its twins.
+[ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 here=$IMECE_SOURCE/tests/fabric
 topo() { "$IMECE" fabric topo "$@"; }

@@ -296,15 +296,20 @@ BREAKS = {
 class Tree:
     def __init__(self, out):
         self.out = out
+        self.made = set()
 
     def real(self, path):
-        full = os.path.join(self.out, path.lstrip("/"))
-        os.makedirs(os.path.dirname(full), exist_ok=True)
+        full = self.out + path
+        above = full.rpartition("/")[0]
+        if above not in self.made:
+            os.makedirs(above, exist_ok=True)
+            self.made.add(above)
         return full
 
     def put(self, path, text):
-        with open(self.real(path), "wb") as f:
-            f.write(text if isinstance(text, bytes) else (str(text) + "\n").encode())
+        fd = os.open(self.real(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.write(fd, text if isinstance(text, bytes) else (str(text) + "\n").encode())
+        os.close(fd)
 
     def link(self, path, target):
         """relative, as sysfs has them"""

@@ -137,10 +137,9 @@ static void read_channel(im_diagnose *d, im_log_line *l)
     if (i >= l->n || (im_scan_find(l->s, i, 0, "->") >= i && im_scan_find(l->s, i, 0, "CollNet") >= i))
         return;
     i += 5;
-    if (im_scan_stands(l->s, l->n, i, "direct shared memory"))
-        k = i + strlen("direct shared memory");
-    else
-        k = word_end(l, i, im_scan_stands(l->s, l->n, i, "NET/AWS Libfabric") ? "\t\",<" : " \t\",<");
+    k = i + (im_scan_stands(l->s, l->n, i, "NET/AWS ") ? 8 : im_scan_stands(l->s, l->n, i, "direct shared ") ? 14 : 0); /* names with blanks */
+    while (k < l->n && (unsigned char)l->s[k] > ' ' && l->s[k] != '"' && l->s[k] != ',' && l->s[k] != '<')
+        k++;
     if (k == i)
         return;
     im_diag_tally(&im_diag_file(d)->channel, l->s + i, k - i, 1);

@@ -28,10 +28,25 @@ static inline unsigned char small(unsigned char c)
 }
 
 /* Letters that differ in case alone come to the same slot; so do some other bytes, which costs a comparison. (A multiplicative hash: Knuth, 6.4.) */
+static inline size_t slot_of(uint32_t bytes)
+{
+    return (((bytes & 0xffffff) | 0x202020) * 2654435761u) >> (32 - SLOT_BITS);
+}
+
 static inline size_t slot(const unsigned char *p)
 {
-    uint32_t x = ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) | 0x202020;
-    return (x * 2654435761u) >> (32 - SLOT_BITS);
+    return slot_of((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16);
+}
+
+/* The same with one load, of a byte more. */
+static inline size_t slot_fast(const unsigned char *p)
+{
+    uint32_t x;
+    memcpy(&x, p, 4);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    x = __builtin_bswap32(x);
+#endif
+    return slot_of(x);
 }
 
 /* ---- the matcher --------------------------------------------------------------------------------------- */
@@ -249,7 +264,7 @@ size_t im_scan_next(const im_scan *s, const char *text, size_t n, size_t at, uin
 {
     const unsigned char *t = (const unsigned char *)text;
     for (size_t i = at + IM_SCAN_LEAST - 3; i + 3 <= n;) { /* i: the last three bytes of the window */
-        size_t k = slot(t + i);
+        size_t k = i + 4 <= n ? slot_fast(t + i) : slot(t + i);
         if (s->shift[k]) {
             i += s->shift[k];
             continue;

@@ -13,7 +13,7 @@ typedef enum im_cause_kind {
 
 typedef enum im_surety { IM_SURETY_POSSIBLE, IM_SURETY_LIKELY, IM_SURETY_SURE } im_surety;
 
-enum { IM_RULE_PATTERNS = 16, IM_RULE_STEPS = 5 };
+enum { IM_RULE_PATTERNS = 20, IM_RULE_STEPS = 5 };
 
 /* The order of the rows is the order of causes: of two that nothing else tells apart, the upper one comes first. */
 typedef struct im_rule {

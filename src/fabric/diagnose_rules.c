@@ -694,8 +694,8 @@ const im_rule im_rules[] = {
      .from = DEATHS " wrong-interface ifname-none ifname-empty " LINKS,
      .group = "connect",
      .source = "nccl src/misc/socket.cc",
-     .pattern = {"Call to connect timeout", "socketPollConnect*timeout", "socketPollConnect*failed", "exceeded retries*connect",
-                 "Call to connect*failed"}},
+     .pattern = {"Call to connect timeout", "socketPollConnect*timeout", "socketPollConnect*failed", "socketStartConnect*failed",
+                 "socketPollConnect poll() returned", "exceeded error retry count", "Call to connect*failed"}},
 
     /* ---- processes ---------------------------------------------------------------------------------------------- */
     {.id = "cuda-oom",
@@ -718,7 +718,7 @@ const im_rule im_rules[] = {
      .group = "cuda",
      .source = "CUDA",
      .pattern = {"driver version is insufficient", "invalid device ordinal", "no kernel image is available", "no CUDA-capable device",
-                 "cudaErrorInsufficientDriver", "Failed to initialize NVML"}},
+                 "cudaErrorInsufficientDriver", "Failed to initialize NVML", "Cuda failure*initialization error"}},
     {.id = "cuda-error",
      FAULT,
      LIKELY,
@@ -1008,7 +1008,8 @@ const im_rule im_rules[] = {
      .pattern = {"communicator was aborted", "Some NCCL operations have failed or timed out", "communicator encountered a fatal error",
                  "get exception dump flag", "\"should dump\" flag", "recvValue failed", "watchdog thread terminated with exception",
                  "process returned a non-zero exit code", "Received a dump signal", "taking the entire process down", "ncclSystemError",
-                 "ncclInternalError", "ncclUnhandledCudaError", "unhandled system error", "NCCL communicator*abort", "Test NCCL failure"}},
+                 "ncclInternalError", "ncclUnhandledCudaError", "unhandled system error", "unhandled cuda error", "NCCL communicator*abort",
+                 "Test NCCL failure"}},
 };
 
 size_t im_rule_count(void)

@@ -229,32 +229,44 @@ static void unrelated_logs_fire_nothing(void **state)
     end(&r);
 }
 
-static void put_log(im_str *out, const char *text, int prefix, size_t noise)
+/* The next piece of the noise, a part of so many: whole lines. */
+static void put_piece(im_str *out, const char *noise, size_t *at, size_t parts)
+{
+    size_t n = strlen(noise), end = *at + n / parts;
+    end = end < n ? end + strcspn(noise + end, "\n") : n;
+    end += end < n;
+    im_str_append_n(out, noise + *at, end - *at);
+    *at = end;
+}
+
+static void put_log(im_str *out, const char *text, int prefix, const char *noise)
 {
     char line[4096];
-    for (unsigned seed = 1; *text; seed++) {
+    size_t at = 0, parts = 1;
+    for (const char *p = text; *p; p++)
+        parts += *p == '\n';
+    while (*text) {
         size_t n = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        put_noise(out, noise, seed);
+        put_piece(out, noise, &at, parts);
         put_line(out, prefix, line);
         text += n + (text[n] == '\n');
     }
-    put_noise(out, noise, 99);
+    im_str_append(out, noise + at);
 }
 
 /* The stated cause first: as it is, under prefixes, and in 10,000 lines of noise. */
 static void logs_give_their_cause(void **state)
 {
     (void)state;
+    im_str noise = {0};
+    put_noise(&noise, 10000, 1);
     for (size_t i = 0; i < IM_COUNT_OF(diagnose_logs); i++) {
         const diagnose_log *c = &diagnose_logs[i];
         static const int prefixes[] = {0, 10, 11, 1, 2};
-        size_t lines = 1;
-        for (const char *p = c->text; *p; p++)
-            lines += *p == '\n';
         for (size_t k = 0; k <= IM_COUNT_OF(prefixes); k++) {
             im_str text = {0};
-            put_log(&text, c->text, k < IM_COUNT_OF(prefixes) ? prefixes[k] : 0, k < IM_COUNT_OF(prefixes) ? 0 : 10000 / lines);
+            put_log(&text, c->text, k < IM_COUNT_OF(prefixes) ? prefixes[k] : 0, k < IM_COUNT_OF(prefixes) ? "" : im_str_text(&noise));
             run r = of_text(im_str_text(&text));
             char what[64];
             snprintf(what, sizeof what, "%s, form %zu", c->name, k);
@@ -269,6 +281,7 @@ static void logs_give_their_cause(void **state)
             end(&r);
         }
     }
+    im_str_free(&noise);
 }
 
 /* ---- order -------------------------------------------------------------------------------------------------------- */
@@ -446,8 +459,10 @@ static void any_bytes_are_safe(void **state)
 static void pieces_do_not_matter(void **state)
 {
     (void)state;
-    im_str text = {0};
-    put_log(&text, diagnose_logs[0].text, 0, 3000);
+    im_str text = {0}, noise = {0};
+    put_noise(&noise, 12000, 5);
+    put_log(&text, diagnose_logs[0].text, 0, im_str_text(&noise));
+    im_str_free(&noise);
     run whole = of_text(im_str_text(&text));
     static const size_t step[] = {1, 7, 4096, 1 << 20};
     for (size_t k = 0; k < IM_COUNT_OF(step); k++) {

@@ -90,13 +90,20 @@ static void export_name(im_shell *sh, const im_shell_word *w)
 
 static void unset_name(im_shell *sh, const char *name)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < sh->set->n; i++) {
-        im_env_item *x = sh->set->item[i];
-        if (x->layer != sh->layer || strcmp(x->name, name) != 0)
-            sh->set->item[kept++] = x;
+    im_env_set *s = sh->set;
+    size_t kept = 0, told = 0;
+    for (size_t i = 0; i < s->nfinding; i++) { /* what was found about it goes too */
+        const im_env_item *x = s->finding[i].item;
+        if (!x || x->layer != sh->layer || strcmp(x->name, name) != 0)
+            s->finding[told++] = s->finding[i];
     }
-    sh->set->n = kept;
+    for (size_t i = 0; i < s->n; i++) {
+        im_env_item *x = s->item[i];
+        if (x->layer != sh->layer || strcmp(x->name, name) != 0)
+            s->item[kept++] = x;
+    }
+    s->n = kept;
+    s->nfinding = told;
     im_shell_put(sh, name, strlen(name), NULL);
 }
 

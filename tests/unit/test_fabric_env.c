@@ -334,6 +334,8 @@ static void scripts(void **state)
     read_as(&r, "job.sh", IM_ENV_LAYER_PROCESS, "\n\nsrun --export=ALL,NCCL_IB_HCA=mlx5_0,mlx5_1,PATH ./a\n");
     assert_string_equal(value(&r, "NCCL_IB_HCA"), "mlx5_0");
     assert_int_equal(found(&r, "export-comma", "NCCL_IB_HCA")->line, 3);
+    read_as(&r, "job2.sh", IM_ENV_LAYER_PROCESS, "unset NCCL_IB_HCA\n");
+    assert_int_equal(r.set.nfinding, 0);
     end(&r);
 }
 

@@ -37,7 +37,7 @@ typedef struct im_cli_layout {
                                                                                                             NULL},                                     \
         {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again.", "WHAT", IM_CLI_LAYOUT_AT(recompute), \
          0,           false,         NULL},                                                                                                            \
-        {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1", "The pipeline's schedule.", "HOW", IM_CLI_LAYOUT_AT(pipeline),       \
+        {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1|zb-h2", "The pipeline's schedule.", "HOW", IM_CLI_LAYOUT_AT(pipeline),       \
          0,          false,         NULL},                                                                                                             \
         {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", IM_CLI_LAYOUT_AT(chunks),     \
          0,        false,      NULL},                                                                                                                  \

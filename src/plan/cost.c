@@ -169,6 +169,8 @@ static im_cost_op of_kernel(const im_cost *k, const im_bound *x)
         o.by_memory = memory > work;
         o.seconds = fmax(work, memory);
     } else {
+        if (x->op->kind == &im_op_adamw)
+            bytes += k->o.update_more * (double)im_view_count(&a->v[4]);
         o = (im_cost_op){.seconds = im_cost_bytes(&k->c->device, bytes), .bytes = bytes, .flops = cost.flops, .by_memory = true};
     }
     return o;

@@ -301,16 +301,42 @@ static void averages(im_estimate *e)
     }
 }
 
-static im_event_price event_price(void *arg, const im_program *p, const im_bound *x)
+typedef struct pricing {
+    im_cost *cost;
+    const im_estimate_options *o;
+} pricing;
+
+/* What FORWARD of the unit takes more than RECOMPUTE does; both are of the same micro-batch size. */
+static double left_out(const pricing *k, const im_program *p, uint32_t step)
 {
-    const im_cost_group *g = im_cost_path(arg, p, x);
-    return (im_event_price){.seconds = im_cost_price(arg, p, x), .network = g && g->domains > 1};
+    double again = 0, forward = 0;
+    for (uint32_t i = 0; i < p->nbound; i++) {
+        const im_step *s = &p->step[p->bound[i].step], *r = &p->step[step];
+        if (s->target != r->target || s->mb != r->mb || (s->verb != IM_FORWARD && s->verb != IM_RECOMPUTE))
+            continue;
+        *(s->verb == IM_FORWARD ? &forward : &again) += im_cost_price(k->cost, p, &p->bound[i]);
+    }
+    return fmax(0, forward - again);
 }
 
-static im_status fill(im_context *ctx, im_estimate *e, im_cost *k, const im_plan *p, const im_cluster *c)
+static im_event_price event_price(void *arg, const im_program *p, const im_bound *x)
 {
+    const pricing *k = arg;
+    const im_cost_group *g = im_cost_path(k->cost, p, x);
+    im_event_price price = {.seconds = im_cost_price(k->cost, p, x), .network = g && g->domains > 1};
+    im_axis axis = axis_of(x);
+    price.blocks = g && g->ranks > 1 && ((axis == IM_AXIS_TP && k->o->tp_blocks) || (axis == IM_AXIS_DP && k->o->dp_blocks));
+    if (k->o->recompute_block && p->plan->recompute == IM_RECOMPUTE_FULL && x->op->kind && p->step[x->step].verb == IM_RECOMPUTE &&
+        (x == p->bound || x[-1].step != x->step))
+        price.seconds += left_out(k, p, x->step);
+    return price;
+}
+
+static im_status fill(im_context *ctx, im_estimate *e, im_cost *k, const im_plan *p, const im_cluster *c, const im_estimate_options *o)
+{
+    pricing how = {k, o};
     double level[IM_CLUSTER_LEVELS] = {0};
-    IM_TRY(im_events_run(ctx, (const im_program *const *)e->fold.program, e->fold.n, event_price, k, &e->time));
+    IM_TRY(im_events_run(ctx, (const im_program *const *)e->fold.program, e->fold.n, event_price, &how, &e->time));
     e->stage = IM_ARENA_NEW(e->fold.arena, im_estimate_stage, e->fold.n);
     e->part = IM_ARENA_NEW(e->fold.arena, im_estimate_part, IM_ESTIMATE_PARTS);
     if (!e->stage || !e->part)
@@ -344,7 +370,7 @@ im_status im_estimate_open(im_context *ctx, const im_plan *p, const im_cluster *
     IM_TRY(im_cost_open(ctx, c, p, &o->cost, &k));
     im_status status = im_fold_open(ctx, p, o->whole, &out->fold);
     if (status == IM_OK) {
-        status = fill(ctx, out, k, p, c);
+        status = fill(ctx, out, k, p, c, o);
         if (status != IM_OK)
             im_estimate_close(out);
     }

@@ -68,7 +68,9 @@ typedef struct im_estimate {
 
 typedef struct im_estimate_options {
     im_cost_options cost;
-    bool whole; /* every rank for itself: slow, for tests and comparisons */
+    bool whole;                /* every rank for itself: slow, for tests and comparisons */
+    bool tp_blocks, dp_blocks; /* communication of these axes stops computing, as in systems that do not overlap it */
+    bool recompute_block;      /* full recomputation does all of a block again, as other systems do; ours leaves out what no gradient needs */
 } im_estimate_options;
 
 /* `p` and `c` must outlive the result. */

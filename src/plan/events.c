@@ -26,7 +26,7 @@ typedef struct flow {
     int arrived, members;
     double left, since, rate; /* seconds of work alone; when that was so; 0..1 */
     uint32_t version;
-    bool active, network, message;
+    bool active, network, blocks;
 } flow;
 
 typedef struct member {
@@ -48,6 +48,7 @@ typedef struct rank_state {
     uint32_t head[IM_QUEUE_MAX]; /* nbound: done */
     bool running[IM_QUEUE_MAX];  /* the head has started, or arrived where others are missing */
     link_side side[SIDES];
+    int blocked;       /* flows under way that stop computing */
     const im_op **key; /* prices by op: open addressing */
     im_event_price *price;
     uint32_t nslot;
@@ -195,6 +196,8 @@ static void begin_flow(engine *s, int32_t i, double now)
     flow *f = &s->flow[i];
     for (int32_t m = f->member; m != NONE; m = s->members[m].next)
         s->t.start[s->members[m].rank][s->members[m].op] = now;
+    for (int32_t m = f->member; m != NONE; m = s->members[m].next)
+        s->rank[s->members[m].rank].blocked += f->blocks;
     f->active = true;
     f->since = now;
     f->rate = 0;
@@ -226,6 +229,7 @@ static void arrive(engine *s, int r, uint32_t op, int32_t meeting, double now)
     s->members[s->nmember] = (member){.rank = r, .op = op, .next = f->member, .out = !recv, .in = !send};
     f->member = (int32_t)s->nmember++;
     f->network |= price.network;
+    f->blocks |= price.blocks;
     f->left = fmax(f->left, price.seconds);
     if (++f->arrived == s->meetings.meeting[meeting].members)
         begin_flow(s, meeting, now);
@@ -245,9 +249,9 @@ static bool may_start(const engine *s, int r, uint32_t op)
 static void start_heads(engine *s, int r, double now)
 {
     rank_state *k = &s->rank[r];
-    for (unsigned q = 0; q < IM_QUEUE_MAX; q++) {
+    for (unsigned q = IM_QUEUE_MAX; q-- > 0;) { /* communication first: what blocks has begun when computing asks */
         uint32_t op = k->head[q];
-        if (op >= s->p[r]->nbound || k->running[q] || !may_start(s, r, op))
+        if (op >= s->p[r]->nbound || k->running[q] || (q == IM_QUEUE_COMPUTE && k->blocked) || !may_start(s, r, op))
             continue;
         k->running[q] = true;
         int32_t meeting = s->meetings.of[r][op];
@@ -284,8 +288,10 @@ static void step(engine *s, const event *e)
         f->active = false;
         touch_sides(s, e->flow, false, e->time);
     }
-    for (int32_t m = f->member; m != NONE; m = s->members[m].next)
+    for (int32_t m = f->member; m != NONE; m = s->members[m].next) {
+        s->rank[s->members[m].rank].blocked -= f->blocks;
         end_op(s, s->members[m].rank, s->members[m].op, e->time);
+    }
     for (int32_t m = f->member; m != NONE;) {
         int32_t next = s->members[m].next, r = s->members[m].rank; /* arrivals may move the array */
         start_heads(s, r, e->time);

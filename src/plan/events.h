@@ -30,6 +30,7 @@ void im_fold_close(im_fold *f);
 typedef struct im_event_price {
     double seconds;
     bool network; /* communication: over the network, else within the domain */
+    bool blocks;  /* communication: the device computes nothing meanwhile */
 } im_event_price;
 typedef im_event_price (*im_event_price_fn)(void *arg, const im_program *p, const im_bound *x);
 

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-typedef enum im_schedule { IM_SCHEDULE_GPIPE, IM_SCHEDULE_1F1B, IM_SCHEDULE_INTERLEAVED, IM_SCHEDULE_ZB_H1, IM_SCHEDULE_COUNT } im_schedule;
+typedef enum im_schedule { IM_SCHEDULE_GPIPE, IM_SCHEDULE_1F1B, IM_SCHEDULE_INTERLEAVED, IM_SCHEDULE_ZB_H1, IM_SCHEDULE_ZB_H2, IM_SCHEDULE_COUNT } im_schedule;
 
 typedef enum im_part {
     IM_PART_FORWARD,
@@ -40,7 +40,7 @@ typedef struct im_schedule_kind {
     double (*bubble)(int p, int m, int v);
 } im_schedule_kind;
 
-extern const im_schedule_kind im_schedule_gpipe, im_schedule_1f1b, im_schedule_interleaved, im_schedule_zb_h1;
+extern const im_schedule_kind im_schedule_gpipe, im_schedule_1f1b, im_schedule_interleaved, im_schedule_zb_h1, im_schedule_zb_h2;
 
 /* NULL: no such schedule. */
 const im_schedule_kind *im_schedule_of(im_schedule s);

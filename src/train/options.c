@@ -92,7 +92,7 @@ const im_option im_train_rows[IM_TRAIN_ROWS] = {
      AT(sequence_parallel), 0, false, NULL},
     {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full",
      "Activations that are computed again instead of kept: none, attention's, or all of a block.", "WHAT", AT(recompute), 0, false, NULL},
-    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1",
+    {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1|zb-h2",
      "With pp: in which order a stage does its micro-batches' forwards and backwards.", "HOW", AT(pipeline), 0, false, NULL},
     {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", AT(chunks), 0, false, NULL},
     {"stages", IM_OPT_STRING, "even", 0, 0, NULL, "Blocks of each stage: even, balanced (by cost, the head counted), or a list such as 8,8,6.", "HOW",

@@ -193,7 +193,7 @@ static im_plan layout(const im_model *m, int tp, int dp, int pp, int64_t mbs, in
 static double step_of(const im_plan *p, const im_cluster *c, double drop, bool dp_blocks, im_estimate *keep)
 {
     im_estimate e;
-    im_estimate_options o = {.cost = {.attention = IM_ATTENTION_UNFUSED, .drop = drop, .update_more = MEGATRON_UPDATE},
+    im_estimate_options o = {.cost = {.attention = IM_ATTENTION_UNFUSED, .drop = drop, .head_whole = true, .update_more = MEGATRON_UPDATE},
                              .recompute_block = true,
                              .tp_blocks = true,
                              .dp_blocks = dp_blocks};
@@ -372,7 +372,7 @@ static double with_layers(const im_plan *p, const im_cluster *c, double forward,
     im_fold f;
     im_timeline t;
     layers l = {.forward = forward, .backward = backward};
-    im_cost_options o = {.attention = IM_ATTENTION_UNFUSED, .drop = 0.1, .update_more = MEGATRON_UPDATE};
+    im_cost_options o = {.attention = IM_ATTENTION_UNFUSED, .drop = 0.1, .head_whole = true, .update_more = MEGATRON_UPDATE};
     if (im_plan_validate_shape(ctx, p) != IM_OK || im_cost_open(ctx, c, p, &o, &l.cost) != IM_OK || im_fold_open(ctx, p, false, &f) != IM_OK ||
         im_events_run(ctx, (const im_program *const *)f.program, f.n, layer_price, &l, &t) != IM_OK)
         die("a table of Korthikanti et al.");

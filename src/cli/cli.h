@@ -68,6 +68,6 @@ extern const im_cli_command im_cli_fabric_command;
 extern const im_cli_command im_cli_data_command, im_cli_tokenizer_command, im_cli_model_command, im_cli_verify_command;
 extern const im_cli_command im_cli_ranks_command, im_cli_plan_command, im_cli_simulate_command;
 extern const im_cli_command im_cli_train_command, im_cli_eval_command, im_cli_generate_command, im_cli_checkpoint_command, im_cli_bench_command,
-    im_cli_bench_comm_command;
+    im_cli_bench_comm_command, im_cli_bench_machine_command;
 
 #endif

@@ -286,7 +286,7 @@ static const im_cli_command cpu_command = {
     .run = run_cpu,
 };
 
-static const im_cli_command *const subs[] = {&cpu_command, &im_cli_bench_comm_command};
+static const im_cli_command *const subs[] = {&cpu_command, &im_cli_bench_comm_command, &im_cli_bench_machine_command};
 
 const im_cli_command im_cli_bench_command = {
     .name = "bench",

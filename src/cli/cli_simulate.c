@@ -10,7 +10,7 @@
 typedef struct simulate_options {
     im_cli_layout layout; /* first: see layout_rows.h */
     const char *cluster, *svg, *trace;
-    int attention;
+    int attention, overlap;
     double tokens, restart;
     bool explain, whole, json;
 } simulate_options;
@@ -22,6 +22,10 @@ static const im_option rows[] = {
      "Machines"},
     {"attention", IM_OPT_CHOICE, "fused", 0, 0, "fused|unfused", "Unfused: the scores go through memory, as before flash attention.", "HOW",
      AT(attention), 0, false, NULL},
+    {"overlap", IM_OPT_CHOICE, "all", 0, 0, "all|dp|none",
+     "Communication that goes on while a device computes: all, as here; of dp alone; or none, as in "
+     "some other systems.",
+     "WHICH", AT(overlap), 0, false, NULL},
     {"tokens", IM_OPT_REAL, "0", 0, 1e18, NULL, "Tell the days until so many tokens are trained on (0: not told).", "N", AT(tokens), 0, false,
      "Result"},
     {"restart", IM_OPT_REAL, "300", 0, 1e7, NULL, "Seconds from a failure until the run goes on, when the cluster says how often devices fail.", "S",
@@ -414,7 +418,9 @@ static im_status simulate(im_cli *cli, const simulate_options *o, const im_train
     IM_TRY_GOTO(im_cli_layout_plan(cli, t, &m, &p), cluster);
     IM_TRY_GOTO(im_plan_validate_shape(cli->ctx, &p), model);
     im_estimate_options eo = {.cost = {.attention = (im_attention_kind)o->attention, .drop = p.dropout < 0 ? m->arch.dropout_attn : p.dropout},
-                              .whole = o->whole};
+                              .whole = o->whole,
+                              .tp_blocks = o->overlap > 0,
+                              .dp_blocks = o->overlap > 1};
     result r = {.o = o, .plan = &p, .c = c};
     IM_TRY_GOTO(im_estimate_open(cli->ctx, &p, c, &eo, &r.e), model);
     money_and_failures(&r);

@@ -142,7 +142,28 @@ static void unfused_attention(const im_cost *k, im_cost_op *o, const im_op_args 
     o->bytes += softmax + drop;
 }
 
-static im_cost_op of_kernel(const im_cost *k, const im_bound *x)
+/* A chunk's part of the head's product for all `rows` of the micro-batch. Of its three sizes two are the vocabulary and the hidden size. */
+static im_cost_op of_head(const im_cost *k, const im_program *p, const im_bound *x)
+{
+    const im_view *l = &x->args->v[0], *r = &x->args->v[1];
+    int64_t size[3] = {l->shape[0], r->shape[1], l->shape[1]}, D = p->plan->model->arch.D, V = p->layout->share.V;
+    int64_t rows = im_plan_micro_batch_size(p->plan, p->layout->place.dp, p->step[x->step].mb) * p->plan->seq_len;
+    double share = 1, e = (double)im_dtype_size((im_dtype)l->dtype);
+    for (int i = 0; i < 3; i++)
+        if (size[i] != D && size[i] != V) {
+            share = (double)size[i] / (double)rows;
+            size[i] = rows;
+            break;
+        }
+    im_cost_op o = {0};
+    note_product(k, &o, number_of(k, l->dtype), 1, size[0], size[1], size[2], e * ((double)rows * (double)(D + V) + (double)D * (double)V));
+    o.seconds *= share;
+    o.flops *= share;
+    o.bytes *= share;
+    return o;
+}
+
+static im_cost_op of_kernel(const im_cost *k, const im_program *p, const im_bound *x)
 {
     im_cost_op o = {0};
     im_op_cost cost;
@@ -153,6 +174,8 @@ static im_cost_op of_kernel(const im_cost *k, const im_bound *x)
     double bytes = (double)cost.read + (double)cost.written;
     if (x->op->kind == &im_op_matmul) {
         const im_view *l = &a->v[0], *r = &a->v[1];
+        if (k->o.head_whole && p->step[x->step].verb == IM_LOSS && l->ndim == 2)
+            return of_head(k, p, x);
         int64_t batch = l->ndim == 3 ? l->shape[0] : 1;
         note_product(k, &o, number_of(k, l->dtype), batch, l->shape[l->ndim - 2], r->shape[r->ndim - 1], l->shape[l->ndim - 1], bytes);
     } else if (x->op->kind == &im_op_attention || grad) {
@@ -196,7 +219,7 @@ static int boundary(const im_program *p, const im_bound *x)
 im_cost_op im_cost_of(im_cost *k, const im_program *p, const im_bound *x)
 {
     if (x->op->kind)
-        return of_kernel(k, x);
+        return of_kernel(k, p, x);
     im_cost_op o = {0};
     switch ((im_collective)x->op->collective) {
     case IM_COLL_ALL_REDUCE:

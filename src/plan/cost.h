@@ -51,6 +51,7 @@ typedef enum im_attention_kind { IM_ATTENTION_FUSED, IM_ATTENTION_UNFUSED } im_a
 typedef struct im_cost_options {
     im_attention_kind attention; /* UNFUSED: scores are written, masked, normalised and read, as before flash attention */
     double drop;                 /* UNFUSED: dropout on the scores costs two passes when > 0 */
+    bool head_whole;             /* the head's products are of all rows of a micro-batch at once, as in other systems; ours takes them by chunks */
     double update_more;          /* bytes that an update moves for each parameter beside ours: other systems make more passes */
     const int *device;           /* [ranks]: where each rank runs; NULL: rank i on device i */
 } im_cost_options;

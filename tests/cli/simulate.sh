@@ -24,6 +24,8 @@ assert all(l["use"] <= 1 for l in d["links"]) and d["mfu"] <= d["hfu"] < 1 and l
 cp out one
 $sim "${big[@]}" --cluster selene --json >two
 check "twice the same" cmp one two
+step() { $sim "${big[@]}" --cluster selene --json "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["step_s"])'; }
+check "overlap is of use" python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); assert a < b < c, (a, b, c)' "$(step)" "$(step --overlap dp)" "$(step --overlap none)"
 expect "planning only" 0 'MFU' 'cannot run in this version' -- $sim --model palm-540b --tp 8 --pp 12 --dp 2 --seq-len 2048 --global-batch 64 --precision bf16 --cluster gb200-nvl72 --zero 1
 expect "does not fit" 3 'does not fit: .* too much; .*ZeRO 1' -- $sim --model llama2-7b --dp 8 --global-batch 8 --seq-len 512 --precision bf16 --cluster a100-80
 cat >own.yaml <<END
@@ -44,4 +46,9 @@ expect "no cluster" 2 '--cluster: which machines' -- $sim --model gpt2
 expect "too many ranks" 2 '3 ranks: own has 2 devices' -- $sim --model gpt2 --dp 3 --global-batch 9 --cluster own.yaml
 expect "type it has not" 1 'own.yaml: device.peak.bf16: is missing' -- $sim --model gpt2 --precision bf16 --cluster own.yaml
 expect "rules of plans" 2 'tp 13' -- $sim --model gpt2 --tp 13 --cluster h100
+expect "bench machine" 0 -- "$IMECE" bench machine --ranks 2 --threads 1 --seconds 0.002 --max 64Ki --out m.yaml
+expect "on this machine" 0 '^2 of 2 devices of measured: 1 x 2 ranks of 1 thread' 'the busiest: threads of one process' 'measured: 1' -- \
+    $sim --model llama-bytes-tiny --dp 2 --cluster m.yaml --explain
+check "nothing of it is assumed" test -z "$(sed -n 's/.*(not given).*/&/p' out | grep -v 'memory_reserved')"
+expect "bench machine, one rank" 0 'library: ring' -- "$IMECE" bench machine --ranks 1 --threads 1 --seconds 0.002 --storage . --written 1Mi
 finish

@@ -197,7 +197,7 @@ static void print_assumed(const result *r, im_str *out)
     if (r->o->attention == IM_ATTENTION_FUSED)
         im_str_append(out, "; attention is one kernel");
     if (r->e.fold.uneven && !r->o->whole)
-        im_str_printf(out, "; ranks differ in their %s: those with most are taken", r->e.fold.uneven);
+        im_str_printf(out, "; ranks differ in their %s: the first rank stands for all", r->e.fold.uneven);
     if (r->plan->model->planning_only)
         im_str_printf(out, "; %s is computed as the family that its shape names, and cannot run in this version", r->plan->model->family);
     im_str_append(out, "\n");

@@ -9,8 +9,8 @@
 
 /* ---- programs of a run, folded ---------------------------------------------------------------- */
 
-/* Of each pipeline stage the programs of tp rank 0 of the first dp rank: no rank of the stage has more heads, columns, rows of the vocabulary or micro-batches.
- * Where all ranks of a stage are alike the fold is exact; else each step waits for the slowest all the same, and `uneven` says what differs. */
+/* Of each pipeline stage the program of tp rank 0 of the first dp rank: no rank of the stage has more heads, rows of the vocabulary or micro-batches.
+ * Where all ranks of a stage are alike the fold is exact; else it is as good as that rank stands for the slowest, and `uneven` says what differs. */
 typedef struct im_fold {
     int n;              /* programs: pp, or all ranks when not folded */
     int64_t stands_for; /* ranks each */

@@ -4,10 +4,12 @@
 
 static const char *what_differs(const im_plan *p)
 {
-    const im_arch *a = &p->model->arch;
-    int tp = p->mesh.tp;
-    if (a->H % tp || a->F % tp || a->V % tp)
-        return a->H % tp ? "heads" : a->F % tp ? "feed-forward columns" : "rows of the vocabulary";
+    im_share first = im_share_of(&p->model->arch, p->mesh.tp, 0);
+    for (int r = 1; r < p->mesh.tp; r++) {
+        im_share s = im_share_of(&p->model->arch, p->mesh.tp, r);
+        if (s.H != first.H || s.F != first.F || s.V != first.V)
+            return s.H != first.H ? "heads" : s.F != first.F ? "feed-forward columns" : "rows of the vocabulary";
+    }
     if (p->global_batch % ((int64_t)p->micro_batch * p->mesh.dp))
         return "micro-batches";
     return NULL;

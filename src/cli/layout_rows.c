@@ -1,6 +1,7 @@
 #include "cli/layout_rows.h"
 
 #include "checkpoint/checkpoint.h"
+#include "topology/cluster.h"
 #include "train/planned.h"
 
 #include <string.h>
@@ -55,6 +56,10 @@ im_status im_cli_layout_plan(im_cli *cli, const im_train_options *t, im_model **
     char dir[4096];
     if (!t->model)
         return im_fail(cli->ctx, IM_ERR_ARG, "which plan? A run, a plan.yaml, or --model with a layout");
+    double ranks = (double)t->tp * (double)t->cp * (double)t->dp * (double)t->pp;
+    if (ranks > IM_CLUSTER_MAX_DEVICES)
+        return im_fail(cli->ctx, IM_ERR_ARG, "tp %lld x cp %lld x dp %lld x pp %lld: at most %d ranks", (long long)t->tp, (long long)t->cp,
+                       (long long)t->dp, (long long)t->pp, IM_CLUSTER_MAX_DEVICES);
     IM_TRY(im_checkpoint_resolve(cli->ctx, t->model, dir, sizeof dir));
     IM_TRY(im_model_open(cli->ctx, dir, cli->models_dir, model));
     int64_t *cut = IM_ARENA_NEW(cli->arena, int64_t, IM_TRAIN_CUTS);

@@ -44,6 +44,7 @@ expect "no unit" 1 'bad.yaml: line 4: device.memory: "16" has no unit; write for
 expect "nearest" 2 'h10 is no cluster; did you mean h100\?' -- $sim --model gpt2 --cluster h10
 expect "no cluster" 2 '--cluster: which machines' -- $sim --model gpt2
 expect "too many ranks" 2 '3 ranks: own has 2 devices' -- $sim --model gpt2 --dp 3 --global-batch 9 --cluster own.yaml
+expect "far too many ranks" 2 'dp 1048576 .*at most 4194304 ranks' -- $sim --model gpt2 --tp 12 --dp 1048576 --global-batch 1048576 --cluster own.yaml
 expect "type it has not" 1 'own.yaml: device.peak.bf16: is missing' -- $sim --model gpt2 --precision bf16 --cluster own.yaml
 expect "rules of plans" 2 'tp 13' -- $sim --model gpt2 --tp 13 --cluster h100
 expect "bench machine" 0 -- "$IMECE" bench machine --ranks 2 --threads 1 --seconds 0.002 --max 64Ki --out m.yaml

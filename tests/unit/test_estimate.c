@@ -67,7 +67,7 @@ static im_plan plan_of(const world *w, int tp, int dp, int pp, int m)
 
 static im_estimate estimate(world *w, const im_plan *p, bool whole)
 {
-    im_estimate e;
+    im_estimate e = {0};
     im_estimate_options o = {.whole = whole};
     if (im_plan_validate(w->ctx, p) != IM_OK || im_estimate_open(w->ctx, p, w->c, &o, &e) != IM_OK)
         fail_msg("%s", im_error_text(w->ctx));

@@ -7,7 +7,7 @@ PATH=$T/bin:$PATH
 
 # a sanitized build computes with plain products: a smaller model there
 small=
-[ -z "$IMECE_SANITIZE" ] || small='s/llama-bytes-small/llama-bytes-tiny/; s/imece train/imece train --seq-len 32 --micro-batch 2/'
+[ -z "$IMECE_SANITIZE" ] || small='s/llama-bytes-small/llama-bytes-tiny/; s/--ranks 4/--ranks 2/; s/imece train/imece train --seq-len 32 --micro-batch 2/'
 
 # what stands in for the model that the pages download: a tokenizer, and a checkpoint with it
 model() {

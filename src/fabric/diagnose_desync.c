@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The operation `seq` of a rank in a group; "" is a group not known (yet). NULL: the table is full. */
+/* The operation `seq` of a rank in a group; "" is a group not known (yet). NULL: the table is full, or there is no memory for it. */
 im_wait *im_diag_wait(im_diagnose *d, int rank, int64_t seq, const char *group)
 {
     uint64_t key = im_hash64(&seq, sizeof seq, (uint64_t)rank);
+    if (!d->wait && !(d->wait = calloc(IM_DIAG_WAITS, sizeof *d->wait)))
+        return NULL;
     for (size_t i = key % IM_DIAG_WAITS, tried = 0; tried < IM_DIAG_WAITS; tried++, i = (i + 1) % IM_DIAG_WAITS) {
         im_wait *w = &d->wait[i];
         if (w->used && w->rank == rank && w->seq == seq && (!strcmp(w->group, group) || !*w->group || !*group)) {
@@ -198,7 +200,7 @@ static void add_status(im_diagnose *d, const im_json_value *status, int rank)
         const im_json_value *s = im_json_member(status, i, &name);
         int64_t enqueued = im_json_int(im_json_get(s, "last_enqueued_collective"), -1),
                 completed = im_json_int(im_json_get(s, "last_completed_collective"), -1);
-        for (size_t k = 0; name && k < IM_DIAG_WAITS; k++) {
+        for (size_t k = 0; name && d->wait && k < IM_DIAG_WAITS; k++) {
             im_wait *w = &d->wait[k];
             size_t n = strlen(name);
             if (w->used && w->recorder && w->rank == rank && !strncmp(w->group, name, n) && (!w->group[n] || w->group[n] == '(')) {
@@ -452,9 +454,10 @@ void im_diag_desync(im_diagnose *d)
 {
     const im_wait **list = malloc(MOST_LIST * sizeof *list);
     group_view view[MOST_GROUPS];
-    size_t n = 0, nview = 0;
-    name_groups(d);
-    for (size_t i = 0; list && i < IM_DIAG_WAITS && n < MOST_LIST; i++)
+    size_t n = 0, nview = 0, most = d->wait ? IM_DIAG_WAITS : 0;
+    if (d->wait)
+        name_groups(d);
+    for (size_t i = 0; list && i < most && n < MOST_LIST; i++)
         if (d->wait[i].used && is_earliest(d, &d->wait[i]))
             list[n++] = &d->wait[i];
     if (n)

@@ -55,7 +55,6 @@ im_status im_diagnose_create(im_context *ctx, im_diagnose **out)
     IM_TRY_GOTO(im_alloc(ctx, BLOCK, 1, (void **)&d->buf), failed);
     IM_TRY_GOTO(im_alloc(ctx, d->nrule, sizeof *d->found, (void **)&d->found), failed);
     IM_TRY_GOTO(im_alloc(ctx, IM_DIAG_MAP, sizeof *d->rank_of, (void **)&d->rank_of), failed);
-    IM_TRY_GOTO(im_alloc(ctx, IM_DIAG_WAITS, sizeof *d->wait, (void **)&d->wait), failed);
     IM_TRY_GOTO(im_alloc(ctx, IM_DIAG_HOSTS_ALL, sizeof *d->host, (void **)&d->host), failed);
     IM_TRY_GOTO(im_alloc(ctx, IM_DIAG_RANK_BITS / 8, 1, (void **)&d->ranks), failed);
     IM_TRY_GOTO(gather_patterns(d), failed);

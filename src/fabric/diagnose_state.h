@@ -120,7 +120,7 @@ struct im_diagnose {
     size_t nfile, file_cap;
     im_rank_of *rank_of;
     size_t nrank_of;
-    im_wait *wait;
+    im_wait *wait; /* NULL: none so far */
     size_t nwait;
     im_host_seen *host;
     size_t nhost;

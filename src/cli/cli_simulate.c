@@ -372,7 +372,8 @@ static im_status write_files(im_cli *cli, const result *r)
     im_drawing d;
     char title[200];
     IM_TRY(im_estimate_drawing(cli->ctx, &r->e, &d));
-    snprintf(title, sizeof title, "%s on %s, planned", im_schedule_of(r->plan->schedule)->name, r->c->name);
+    snprintf(title, sizeof title, r->e.fold.stands_for > 1 ? "%s on %s, planned; rank N is stage N, %lld alike" : "%s on %s, planned",
+             im_schedule_of(r->plan->schedule)->name, r->c->name, (long long)r->e.fold.stands_for);
     im_drawing_svg((const im_drawing *const[]){&d}, (const char *const[]){title}, 1, &text);
     status =
         text.failed ? im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for a picture") : im_file_write_atomic(cli->ctx, r->o->svg, text.data, text.len);

@@ -1,7 +1,7 @@
 # Thin over CMake: each target prepares, configures and builds what it needs.
 #   make              build/imece            make check        all tests, one closing line
 #   make demo         train on real text     make install      PREFIX=/usr/local, DESTDIR
-# Others: deps bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-tokenizer check-peers check-slurm check-net check-trixie
+# Others: deps bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-plan bench-tokenizer check-peers check-slurm check-net check-trixie
 #   soak-layout (COUNT=200 SEED=N FIRST=0) fmt asan ubsan tsan clang fuzz clean
 
 BUILD   ?= build
@@ -58,6 +58,11 @@ bench-peers: all
 bench-pipeline: all
 	@$(PYTHON) bench/pipeline/bench_pipeline.py --build $(BUILD)
 
+# Predictions against publications: a row each, and the error
+bench-plan: all
+	@cmake --build $(BUILD) --target bench_plan >$(BUILD)/bench_plan.log || { cat $(BUILD)/bench_plan.log; exit 1; }
+	@$(BUILD)/bench_plan tests/golden/published clusters
+
 bench-tokenizer: all
 	@tools/deps.sh peers
 	@IMECE_BUILD=$(abspath $(BUILD)) bench/tokenizer/run.sh
@@ -105,4 +110,4 @@ fmt:
 clean:
 	rm -rf build build-asan build-ubsan build-tsan build-clang build-fuzz
 
-.PHONY: all deps demo check install bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-tokenizer soak-layout check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean
+.PHONY: all deps demo check install bench bench-comm bench-layout bench-overlap bench-peers bench-pipeline bench-plan bench-tokenizer soak-layout check-peers check-slurm check-net check-trixie asan ubsan tsan clang fuzz fmt clean

@@ -22,7 +22,8 @@ model() {
 # README -> its lines of shell that begin with imece or end in it
 commands() {
     awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on && /(^|\| )imece /' "$1" |
-        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20\{1,2\} /--steps 3 /' -e "$small"
+        sed -e 's/ *#.*//' -e 's/--minutes 10/--steps 3/' -e 's/--minutes 20/--steps 5/' -e 's/--steps 20\{1,2\} /--steps 3 /' \
+            -e 's/^imece fabric .*/& || [ $? = 3 ]/' -e "$small" # 3: this machine has something to tell
 }
 
 for readme in README.md README.tr.md; do
@@ -33,6 +34,8 @@ for readme in README.md README.tr.md; do
         printf '{"messages": [{"role": "user", "content": "Number %d?"}, {"role": "assistant", "content": "Line %d of a text."}]}\n' "$i" "$i"
         printf '{"prompt": "Number %d? ", "completion": "Line %d of a text."}\n' "$i" "$i"
     done | tee chats.jsonl >sohbetler.jsonl
+    printf 'export NCCL_DEBUG=INFO\nsrun ./train\n' | tee job.sh >is.sh
+    printf 'host1:11:11 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA\n' | tee job.log >is.log
     check "$readme: a model beside the text" model notes.txt
     commands "$IMECE_SOURCE/$readme" >commands
     check "$readme: has commands" test "$(wc -l <commands)" -ge 20

@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 
-extern const im_cli_command im_cli_fabric_status_command, im_cli_fabric_topo_command, im_cli_fabric_env_command, im_cli_fabric_diagnose_command;
+extern const im_cli_command im_cli_fabric_status_command, im_cli_fabric_topo_command, im_cli_fabric_env_command, im_cli_fabric_diagnose_command,
+    im_cli_fabric_export_command;
 
 #endif

@@ -39,7 +39,7 @@ WRAPPED = [
     (r"(immintrin|cpuid|arm_neon|x86intrin)\.h", {"tensor/cpu"}),
     (r"mpi\.h", {"comm/mpi"}), (r"nccl\.h", {"comm/nccl"}), (r"(cuda.*|cublas.*|nvml)\.h", {"device/cuda", "tensor/cuda"}),
     (r"hwloc\.h", {"topology"}), (r"expat\.h", {"topology"}), (r"pcre2\.h", {"data"}), (r"utf8proc\.h", {"data"}),
-    (r"z(lib|std)\.h", {"data"}), (r"microhttpd\.h", {"infer"}), (r"liburing\.h", {"checkpoint"}),
+    (r"z(lib|std)\.h", {"data"}), (r"microhttpd\.h", {"infer", "fabric"}), (r"liburing\.h", {"checkpoint"}),
 ]
 FORBIDDEN = ["exit", "_exit", "_Exit", "quick_exit", "abort", "getenv", "secure_getenv", "setenv", "putenv", "printf", "vprintf", "puts", "putchar", "perror"]
 FORBIDDEN_WORDS = ["stdout", "stderr"]

@@ -1,12 +1,13 @@
 /* imece fabric export: the fabric as Prometheus text, once, into a file, or over HTTP. */
 #include "cli/cli_fabric.h"
 #include "fabric/export.h"
+#include "fabric/serve.h"
 
 #include <string.h>
 #include <time.h>
 
 typedef struct export_options {
-    const char *root, *textfile, *nccl;
+    const char *root, *textfile, *listen, *nccl;
     bool once, beside_node_exporter;
     double interval, sample, nccl_age;
 } export_options;
@@ -25,6 +26,13 @@ static const im_option rows[] = {
      .help = "Write them into this file, whole or not at all: for node_exporter's textfile collector. Its name ends in .prom.",
      .value = "FILE",
      .offset = AT(textfile)},
+    {.name = "listen",
+     .type = IM_OPT_STRING,
+     .help = "Answer Prometheus at http://ADDRESS/metrics until Ctrl-C: 127.0.0.1:9410, or another address that is said. A port alone is on "
+             "127.0.0.1; port 0 "
+             "is one that is free.",
+     .value = "ADDRESS",
+     .offset = AT(listen)},
     {.name = "interval",
      .type = IM_OPT_REAL,
      .fallback = "0",
@@ -109,11 +117,44 @@ static im_status work(im_cli *cli, const export_options *o, im_exporter *x)
     return IM_OK;
 }
 
+/* ---- over HTTP --------------------------------------------------------------------------------- */
+
+static im_status page(void *arg, im_context *ctx, im_str *out)
+{
+    return im_exporter_collect(ctx, arg, im_clock_now(), out);
+}
+
+static void ready(void *arg, const char *url)
+{
+    (void)arg;
+    printf("listening on %s\n", url);
+    fflush(stdout);
+}
+
+static bool stop(void *arg)
+{
+    (void)arg;
+    return im_cli_signal() != 0;
+}
+
+static im_status serve(im_cli *cli, const export_options *o, im_exporter *x)
+{
+    im_str text = {0};
+    const im_serve_options serving = {
+        .listen = o->listen, .path = "/metrics", .type = IM_PROM_CONTENT_TYPE, .page = page, .ready = ready, .stop = stop, .arg = x};
+    im_cli_catch_signals();
+    const im_status status = im_exporter_collect(cli->ctx, x, im_clock_now(), &text); /* what cannot be read at all is said now, not to each scrape */
+    im_str_free(&text);
+    return status == IM_OK ? im_serve(cli->ctx, &serving) : status;
+}
+
+/* ---- the command -------------------------------------------------------------------------------- */
+
 static im_status valid(im_cli *cli, const export_options *o)
 {
     const size_t n = o->textfile ? strlen(o->textfile) : 0;
-    if (o->once + (o->textfile != NULL) != 1)
-        return im_fail(cli->ctx, IM_ERR_ARG, "one of --once and --textfile FILE says where the metrics go");
+    if (o->once + (o->textfile != NULL) + (o->listen != NULL) != 1)
+        return im_fail(cli->ctx, IM_ERR_ARG, "one of --once, --textfile FILE and --listen 127.0.0.1:9410 says where the metrics go");
     if (o->textfile && (n < 6 || strcmp(o->textfile + n - 5, ".prom") != 0))
         return im_fail(cli->ctx, IM_ERR_ARG, "--textfile %s: node_exporter reads names that end in .prom", o->textfile);
     if (o->interval > 0 && !o->textfile)
@@ -132,7 +173,7 @@ static int run_export(im_cli *cli, int argc, char **argv)
     if (status == IM_OK)
         status = im_exporter_create(cli->ctx, &export, &x);
     if (status == IM_OK)
-        status = work(cli, &o, x);
+        status = o.listen ? serve(cli, &o, x) : work(cli, &o, x);
     im_exporter_destroy(x);
     return im_cli_exit(cli, status);
 }
@@ -145,10 +186,12 @@ const im_cli_command im_cli_fabric_export_command = {
         "bytes, seconds and ratios of 1. What cannot be read has no sample. node_exporter refuses a series that it exports itself: in a directory\n"
         "of its textfile collector use --beside-node-exporter, or run it with --no-collector.infiniband.\n"
         "\n"
-        "How busy a card's PCIe link is comes from two readings of its ports' counters.\n"
+        "How busy a card's PCIe link is comes from two readings of its ports' counters; with --listen each request is compared with\n"
+        "the one before.\n"
         "\n"
         "  imece fabric export --once\n"
         "  imece fabric export --textfile /var/lib/prometheus/node-exporter/fabric.prom --beside-node-exporter --interval 15\n"
+        "  imece fabric export --listen 127.0.0.1:9410\n"
         "  imece fabric export --once --nccl /var/run/nccl-inspector",
     .rows = rows,
     .nrows = IM_COUNT_OF(rows),

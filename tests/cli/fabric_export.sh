@@ -53,6 +53,61 @@ expect "a name that node_exporter does not read" 2 'end in .prom' -- export_tree
 expect "nowhere to put it" 2 'one of --once' -- export_tree
 expect "no such root" 1 '/nowhere: cannot be opened' -- "$IMECE" fabric export --once --root /nowhere
 
+# ---- over HTTP ----
+listen() { # ARGUMENTS: sets $server and $url, or $url is empty
+    "$IMECE" fabric export --root "$T/t" --listen 127.0.0.1:0 "$@" >"$T/listening" 2>"$T/listen-err" &
+    server=$!
+    url=
+    for _ in $(seq 300); do
+        url=$(sed -n 's/^listening on //p' "$T/listening")
+        [ -n "$url" ] && return
+        kill -0 $server 2>/dev/null || return
+        sleep 0.1
+    done
+}
+# METHOD PATH: what the server answers, in $T/out: code and type on the first line, then the body
+ask() {
+    python3 - "$url" "$@" >"$T/out" <<'PY'
+import http.client, sys, urllib.parse
+at = urllib.parse.urlsplit(sys.argv[1])
+c = http.client.HTTPConnection(at.netloc, timeout=60)
+c.request(sys.argv[2], sys.argv[3])
+r = c.getresponse()
+print(r.status, r.getheader("Content-Type"), r.getheader("Location"))
+sys.stdout.write(r.read().decode())
+PY
+}
+listen
+if grep -q 'made without libmicrohttpd\|is not here' "$T/listen-err"; then
+    skip "http" "no libmicrohttpd"
+    http=
+else
+    http=yes
+    ask GET /metrics
+    check "a scrape" grep -q '^200 text/plain; version=0.0.4' "$T/out"
+    sed -i 1d "$T/out"
+    check "the same metrics as printed" diff <(grep -v -e saturation "$T/out") <(grep -v -e saturation "$T/once")
+    ask HEAD /metrics
+    check "HEAD" test "$(wc -l <"$T/out")" = 1 -a "$(cut -c 1-3 "$T/out")" = 200
+    ask GET /
+    check "/ leads there" grep -q '^302 .* /metrics$' "$T/out"
+    ask GET /../etc/passwd
+    check "nothing else" grep -q '^404 ' "$T/out"
+    ask POST /metrics
+    check "no other method" grep -q '^405 ' "$T/out"
+    expect "an address in use" 1 'cannot listen.*in use' -- export_tree --listen "$(expr "$url" : 'http://\(.*\)/metrics')"
+    mv "$T/t" "$T/away"
+    ask GET /metrics
+    check "a tree that went away is an answer too" grep -q '^500 ' "$T/out"
+    mv "$T/away" "$T/t"
+    ask GET /metrics
+    check "and back" grep -q '^200 ' "$T/out"
+    kill -TERM $server
+    wait $server
+    check "a signal ends the server in order" test $? = 0
+fi
+expect "no address" 2 '0.0.0.0:9410 for every interface' -- export_tree --listen :9410
+
 # ---- NCCL ----
 mkdir "$T/nccl"
 labels='version="v2.28.9",slurm_job_id="17",node="node07",gpu="0",comm_name="dp",n_nodes="2",nranks="16"'

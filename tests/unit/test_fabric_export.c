@@ -6,7 +6,9 @@
 #include <cmocka.h>
 
 #include "fabric/export.h"
+#include "fabric/serve.h"
 
+#include <arpa/inet.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -272,11 +274,57 @@ static void names_of_counters(void **state)
     end(&r);
 }
 
+static void addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host; /* host NULL: refused */
+        int port;
+    } rows[] = {
+        {"127.0.0.1:9410", "127.0.0.1", 9410},
+        {"9410", "127.0.0.1", 9410},
+        {"localhost:1", "127.0.0.1", 1},
+        {"0.0.0.0:0", "0.0.0.0", 0},
+        {"[::1]:9410", "::1", 9410},
+        {"[::]:65535", "::", 65535},
+        {":9410", NULL, 0},
+        {"", NULL, 0},
+        {"127.0.0.1", NULL, 0},
+        {"127.0.0.1:", NULL, 0},
+        {"127.0.0.1:65536", NULL, 0},
+        {"127.0.0.1:-1", NULL, 0},
+        {"127.0.0.1:9x", NULL, 0},
+        {"[::1:9410", NULL, 0},
+        {"[]:9410", NULL, 0},
+        {"::1:9410", NULL, 0},
+        {"node07:9410", NULL, 0},
+        {"999999999999999999999999999999999999999999999999999999999999999999999999999:1", NULL, 0},
+    };
+    rig r = begin();
+    for (size_t i = 0; i < IM_COUNT_OF(rows); i++) {
+        struct sockaddr_storage at;
+        char host[INET6_ADDRSTRLEN] = "";
+        const im_status status = im_serve_address(r.ctx, rows[i].text, &at);
+        if (status != (rows[i].host ? IM_OK : IM_ERR_ARG))
+            fail_msg("%s: %d", rows[i].text, status);
+        im_error_clear(r.ctx);
+        if (!rows[i].host)
+            continue;
+        const bool six = at.ss_family == AF_INET6;
+        const struct sockaddr_in *a4 = (const struct sockaddr_in *)&at;
+        const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&at;
+        inet_ntop(at.ss_family, six ? (const void *)&a6->sin6_addr : (const void *)&a4->sin_addr, host, sizeof host);
+        assert_string_equal(host, rows[i].host);
+        assert_int_equal(ntohs(six ? a6->sin6_port : a4->sin_port), rows[i].port);
+    }
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_written),  cmocka_unit_test(lines_are_read),    cmocka_unit_test(pcie_rates),        cmocka_unit_test(nccl_files),
-        cmocka_unit_test(shares_of_a_link), cmocka_unit_test(unknown_is_absent), cmocka_unit_test(names_of_counters),
+        cmocka_unit_test(shares_of_a_link), cmocka_unit_test(unknown_is_absent), cmocka_unit_test(names_of_counters), cmocka_unit_test(addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

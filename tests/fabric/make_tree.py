@@ -43,6 +43,7 @@ def base(name, nodes=2, cpus=64):
         "modules": {"ib_core": "", "ib_uverbs": "", "rdma_cm": "", "mlx5_core": "", "mlx5_ib": "", "nvidia": "550.90.07", "nvidia_uvm": "",
                     "nvidia_peermem": "550.90.07"},
         "memlock": "unlimited", "shm": "size=%dk" % (512 << 20), "governor": "performance", "iommu": "identity", "dev_infiniband": True,
+        "files": {"/proc/sys/kernel/numa_balancing": "0"},
     }
 
 
@@ -325,6 +326,14 @@ def config_space(acs):
     return bytes(space)
 
 
+def function_space(control):
+    """256 bytes with a PCI Express capability at 0x60, whose Device Control has this value"""
+    space = bytearray(256)
+    space[0x34] = 0x60
+    struct.pack_into("<BBHIH", space, 0x60, 0x10, 0, 2, 0, control)
+    return bytes(space)
+
+
 def pci_paths(m):
     under = {b["address"]: b["under"] for b in m["bridges"] + m["functions"]}
 
@@ -344,7 +353,7 @@ def write_pci(t, m):
         t.put(d + "/device", "0xc030" if is_bridge else f["device"])
         t.put(d + "/numa_node", f["numa"])
         t.put(d + "/local_cpulist", m["nodes"][f["numa"]]["cpus"] if f["numa"] >= 0 else "0-%d" % (m["cpus"] - 1))
-        t.put(d + "/config", config_space(f["acs"]) if is_bridge else bytes(256))
+        t.put(d + "/config", config_space(f["acs"]) if is_bridge else function_space(f.get("control", 0x2936)))
         if f["speed"]:
             t.put(d + "/current_link_speed", f["speed"])
             t.put(d + "/max_link_speed", f.get("max_speed", f["speed"]))
@@ -459,12 +468,17 @@ def write_system(t, m):
 def write(out, m):
     if os.path.exists(out):
         shutil.rmtree(out)
-    t = Tree(out)
+    fill(Tree(out), m)
+
+
+def fill(t, m):
     where = write_pci(t, m)
     write_net(t, m, where)
     if m["rdma"] or m["dev_infiniband"]:
         write_rdma(t, m, where)
     write_system(t, m)
+    for path, text in m.get("files", {}).items():
+        t.put(path, text)
 
 
 def write_record(out, record):

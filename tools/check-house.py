@@ -27,7 +27,7 @@ ALSO = {
 STANDARD = set("""
 assert.h ctype.h errno.h fenv.h float.h inttypes.h limits.h locale.h math.h setjmp.h signal.h stdalign.h stdarg.h stdatomic.h
 stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h strings.h tgmath.h time.h wchar.h
-dirent.h dlfcn.h fcntl.h fnmatch.h ftw.h glob.h libgen.h netdb.h poll.h pthread.h pwd.h sched.h semaphore.h termios.h unistd.h endian.h
+dirent.h dlfcn.h fcntl.h fnmatch.h ftw.h glob.h libgen.h netdb.h poll.h pthread.h pwd.h sched.h semaphore.h spawn.h termios.h unistd.h endian.h
 sys/file.h sys/ioctl.h sys/mman.h sys/resource.h sys/socket.h sys/stat.h sys/statvfs.h sys/syscall.h sys/sysinfo.h sys/time.h sys/types.h
 sys/uio.h sys/utsname.h sys/wait.h sys/vfs.h linux/falloc.h linux/futex.h arpa/inet.h ifaddrs.h imece.h
 """.split())
@@ -39,7 +39,7 @@ WRAPPED = [
     (r"(immintrin|cpuid|arm_neon|x86intrin)\.h", {"tensor/cpu"}),
     (r"mpi\.h", {"comm/mpi"}), (r"nccl\.h", {"comm/nccl"}), (r"(cuda.*|cublas.*|nvml)\.h", {"device/cuda", "tensor/cuda"}),
     (r"hwloc\.h", {"topology"}), (r"expat\.h", {"topology"}), (r"pcre2\.h", {"data"}), (r"utf8proc\.h", {"data"}),
-    (r"z(lib|std)\.h", {"data"}), (r"microhttpd\.h", {"infer", "fabric"}), (r"liburing\.h", {"checkpoint"}),
+    (r"zstd\.h", {"data"}), (r"zlib\.h", {"data", "fabric"}), (r"microhttpd\.h", {"infer", "fabric"}), (r"liburing\.h", {"checkpoint"}),
 ]
 FORBIDDEN = ["exit", "_exit", "_Exit", "quick_exit", "abort", "getenv", "secure_getenv", "setenv", "putenv", "printf", "vprintf", "puts", "putchar", "perror"]
 FORBIDDEN_WORDS = ["stdout", "stderr"]

@@ -61,6 +61,27 @@ static const im_option rows[] = {
      .help = "InfiniBand service level of storage; -1: as OpenSM's policy says.",
      .value = "N",
      .offset = AT(storage_sl)},
+    {.name = "bandwidth",
+     .type = IM_OPT_BOOL,
+     .fallback = "false",
+     .help = "Run ib_write_bw and ib_read_lat of perftest between all pairs of hosts, on each rail; with --peer or --hosts.",
+     .offset = AT(bandwidth)},
+    {.name = "seconds",
+     .type = IM_OPT_INT,
+     .fallback = "5",
+     .min = 0,
+     .max = 600,
+     .help = "Of each run of ib_write_bw; 0: 1000 messages.",
+     .value = "N",
+     .offset = AT(seconds)},
+    {.name = "size",
+     .type = IM_OPT_INT,
+     .fallback = "1Mi",
+     .min = 2,
+     .max = 1 << 30,
+     .help = "Bytes of a message of ib_write_bw.",
+     .value = "N",
+     .offset = AT(size)},
     {.name = "all", .type = IM_OPT_BOOL, .fallback = "false", .help = "What is well too, one line each.", .offset = AT(all)},
     {.name = "html", .type = IM_OPT_STRING, .help = "Write the report as a page to this file too.", .value = "FILE", .offset = AT(html)},
     {.name = "json", .type = IM_OPT_BOOL, .fallback = "false", .help = "The report as JSON.", .offset = AT(json)},
@@ -75,8 +96,9 @@ typedef struct checker {
     check_places places;
     im_check_host *host;
     const im_check_host **each; /* pointers to the hosts, in order */
+    const char **name;          /* how to reach each; NULL: this machine */
     im_root **root;
-    size_t n;
+    size_t n, nagain;
 } checker;
 
 static int list_rows(im_cli *cli, bool json)
@@ -143,8 +165,9 @@ static im_status make_room(checker *c, size_t n)
 {
     c->host = IM_ARENA_NEW(c->cli->arena, im_check_host, n + 1);
     c->each = IM_ARENA_NEW(c->cli->arena, const im_check_host *, n + 1);
-    c->root = IM_ARENA_NEW(c->cli->arena, im_root *, n + 1);
-    return c->host && c->each && c->root ? IM_OK : im_fail(c->cli->ctx, IM_ERR_NOMEM, "no memory for %zu hosts", n);
+    c->name = IM_ARENA_NEW(c->cli->arena, const char *, n + 1);
+    c->root = IM_ARENA_NEW(c->cli->arena, im_root *, 2 * n + 2); /* --bandwidth reads each host twice */
+    return c->host && c->each && c->name && c->root ? IM_OK : im_fail(c->cli->ctx, IM_ERR_NOMEM, "no memory for %zu hosts", n);
 }
 
 static im_status add_bundle(checker *c, const char *bundle)
@@ -166,8 +189,10 @@ static im_status look_at_hosts(checker *c)
         IM_TRY(add_directory(c, c->o->root, c->o->root));
     IM_TRY(im_check_fetch(&c->places, c->o, &hosts, dirs));
     for (size_t i = 0; i < hosts.n; i++)
-        if (dirs[i])
+        if (dirs[i]) {
+            c->name[c->n] = hosts.item[i];
             IM_TRY(add_directory(c, dirs[i], hosts.item[i]));
+        }
     return IM_OK;
 }
 
@@ -181,13 +206,37 @@ static im_status look(checker *c, const im_option_list *bundles)
     return bundles->n ? IM_OK : add_directory(c, c->o->root, c->o->root);
 }
 
+/* Host h once more: its counters after the traffic. m stays NULL when it does not answer. */
+static im_status read_again(void *arg, size_t h, im_check_host *out)
+{
+    checker *c = arg;
+    const char *dir = c->o->root;
+    if (c->name[h]) {
+        check_options once = *c->o;
+        once.interval = 0;
+        IM_TRY(im_check_fetch(&c->places, &once, &(im_option_list){.item = &c->name[h], .n = 1}, &dir));
+    }
+    if (!dir)
+        return IM_OK;
+    im_root **root = &c->root[c->n + c->nagain];
+    IM_TRY(im_root_open(c->cli->ctx, c->cli->arena, dir, root));
+    c->nagain++;
+    return im_check_host_read(c->cli->ctx, *root, c->host[h].source, NULL, NULL, out);
+}
+
 static im_status judge(checker *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         c->each[i] = &c->host[i];
         IM_TRY(im_check_run(c->cli->ctx, &c->report, &c->host[i], &c->how));
     }
-    return c->n > 1 ? im_check_run_between(c->cli->ctx, &c->report, c->each, c->n) : IM_OK;
+    if (c->n > 1)
+        IM_TRY(im_check_run_between(c->cli->ctx, &c->report, c->each, c->n));
+    if (!c->o->bandwidth)
+        return IM_OK;
+    if (c->n < 2)
+        return im_fail(c->cli->ctx, IM_ERR_CHECK, "--bandwidth needs two hosts, and %s", c->n ? "one alone answered" : "none answered");
+    return im_check_bandwidth(c->cli, c->o, &c->report, c->host, c->name, c->n, read_again, c);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -228,6 +277,8 @@ static int run_check(im_cli *cli, int argc, char **argv)
         status = im_fail(cli->ctx, IM_ERR_ARG, "--root %s and bundles (%s): one or the other", o.root, bundles.item[0]);
     if (status == IM_OK && bundles.n && (o.hosts || o.peer))
         status = im_fail(cli->ctx, IM_ERR_ARG, "--hosts or --peer, and bundles (%s): one or the other", bundles.item[0]);
+    if (status == IM_OK && o.bandwidth && !o.hosts && !o.peer)
+        status = im_fail(cli->ctx, IM_ERR_ARG, "--bandwidth needs --peer HOST or --hosts FILE: perftest runs at both ends");
     c.places.cli = cli;
     c.how = (im_check_options){.expect_gbps = o.expect, .storage_sl = (int)o.storage_sl};
     im_check_report_init(cli->arena, &c.report);
@@ -238,7 +289,7 @@ static int run_check(im_cli *cli, int argc, char **argv)
         status = judge(&c);
     if (status == IM_OK)
         status = show(&c);
-    for (size_t i = 0; i < c.n; i++)
+    for (size_t i = 0; i < c.n + c.nagain; i++)
         im_root_close(c.root[i]);
     im_check_places_end(&c.places);
     const int code = im_cli_exit(cli, status);
@@ -253,15 +304,18 @@ const im_cli_command im_cli_fabric_check_command = {
     .help = "What is wrong with a machine's fabric, why it matters, and what to type.",
     .about =
         "Ports, counters, addresses, variables, PCIe, GPUs, limits and quality of service: --list names the checks, docs/fabric-check.md explains\n"
-        "them. Nothing is changed; on this machine no tool is run. Each finding shows the file and the value it rests on. Verdicts: fail, warn, not "
+        "them. Nothing is changed; but for --bandwidth no tool is run on this machine. Each finding shows the file and the value it rests on. "
+        "Verdicts: fail, warn, not "
         "known (with\n"
         "the reason), ok. Exit code 3 when a check fails.\n"
         "\n"
         "Bundles (imece fabric bundle: directories or .tar.gz) are looked at instead of this machine. Several hosts are compared with each other:\n"
         "what differs between them is a finding. --hosts and --peer fetch a bundle from each host, where imece must be installed.\n"
+        "--bandwidth loads the links: all pairs, one after the other, both ways; the result is compared with what rate and MTU must give, and the\n"
+        "slow host, rail or path is named. Error counters are read before and after.\n"
         "\n"
         "  imece fabric check\n"
-        "  imece fabric check --expect 400 --peer node02\n"
+        "  imece fabric check --expect 400 --peer node02 --bandwidth\n"
         "  imece fabric check node01.tar.gz node02.tar.gz --html report.html\n"
         "  imece fabric check --hosts hosts.txt --via \"mpirun -n 1 --host {host}\"",
     .rows = rows,

@@ -120,6 +120,14 @@ const im_check_row im_check_table[] = {
      BETWEEN(hosts_env)},
     {"hosts-system", "hosts have the same limits and settings", "One host with another governor, IOMMU mode or limit is the slow one.",
      BETWEEN(hosts_system)},
+
+    /* ---- bandwidth: filled from what perftest measured (--bandwidth) ---- */
+    {"bandwidth", "each pair reaches what its link must give (--bandwidth)",
+     "Cables and switch ports that train at full rate may still lose half of it: only traffic shows that.", .kind = IM_CHECK_BANDWIDTH},
+    {"latency", "each pair's latency is that of its fellows (--bandwidth)",
+     "A path through more switches, a sleeping CPU or a busy port shows in the time of a small read first.", .kind = IM_CHECK_BANDWIDTH},
+    {"bandwidth-errors", "no error counter rises under load (--bandwidth)",
+     "A link that is clean while idle and damages packets under load has a bad cable or connector.", .kind = IM_CHECK_BANDWIDTH},
 };
 
 const size_t im_check_table_rows = IM_COUNT_OF(im_check_table);

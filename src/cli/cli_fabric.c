@@ -9,8 +9,7 @@ static const im_cli_command *const fabric_commands[] = {
 const im_cli_command im_cli_fabric_command = {
     .name = "fabric",
     .help = "InfiniBand and RoCE: see the devices and the topology, check the machine, judge the variables of NCCL, UCX and MPI, say why a job went "
-            "wrong, export to "
-            "Prometheus.",
+            "wrong, export to Prometheus.",
     .sub = fabric_commands,
     .nsub = IM_COUNT_OF(fabric_commands) - 1,
 };

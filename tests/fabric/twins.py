@@ -3,10 +3,10 @@
 
 Each twin is a healthy machine of make_tree.py with one thing changed. The check must say ok of the healthy one, and the twin's verdict of the
 broken one, with the evidence, a reason and a command. A check of the table without a twin fails, and so does a twin without a check."""
-import copy
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -318,6 +318,8 @@ written = {}
 
 def tree(make, name):
     out, t = os.path.join(WORK, name), Memory()
+    if out not in written:
+        shutil.rmtree(out, ignore_errors=True)
     mt.fill(t, make())
     change(out, written.get(out, {}), t.at)
     written[out] = t.at

@@ -1,4 +1,5 @@
 /* imece plan: what a layout does, before it runs. */
+#include "cli/cli_plan_parts.h"
 #include "cli/layout_rows.h"
 #include "train/planned.h"
 
@@ -119,4 +120,19 @@ static const im_cli_command draw_command = {
 };
 
 static const im_cli_command *const sub[] = {&draw_command};
-const im_cli_command im_cli_plan_command = {.name = "plan", .help = "Look at a plan before it runs.", .sub = sub, .nsub = IM_COUNT_OF(sub)};
+const im_cli_command im_cli_plan_command = {
+    .name = "plan",
+    .help = "Find the best layout of a model on a cluster; look at plans before they run.",
+    .about =
+        "Enumerates every layout (tp, pp, dp, schedule and chunks, stage boundaries, micro-batch, ZeRO, sequence parallelism, recompute, order of "
+        "the "
+        "ranks), discards by bounds what cannot be among the best, and prints the best, what is refused and why, and what was assumed. The best one "
+        "that this version runs is written as a plan. Exit code 3: nothing fits; then what would make it fit is told.\n\n"
+        "imece plan --model gpt3-175b --cluster selene --devices 1024 --global-batch 1536 --seq-len 2048\n"
+        "imece plan --model llama2-7b --cluster a100-80 --cluster h100 --devices 8 --global-batch 64 --seq-len 4096 --fix zero=1 --objective memory",
+    .rows = im_cli_plan_rows,
+    .nrows = IM_CLI_PLAN_ROWS,
+    .run = im_cli_plan_run,
+    .sub = sub,
+    .nsub = IM_COUNT_OF(sub),
+};

@@ -3,6 +3,7 @@
 #include "train/train.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef struct terminal {
@@ -67,9 +68,22 @@ static im_status run(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet)
     return im_train_execute(cli->ctx, o, &env);
 }
 
+/* `imece train plan.yaml` is `imece train --config plan.yaml`. */
+static im_status name_plan(im_cli *cli, int argc, char **argv)
+{
+    size_t n = argc ? strlen(argv[0]) : 0;
+    if (n < 6 || argv[0][0] == '-' || strcmp(argv[0] + n - 5, ".yaml"))
+        return IM_OK;
+    argv[0] = im_arena_printf(cli->arena, "--config=%s", argv[0]);
+    return argv[0] ? IM_OK : im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for a name");
+}
+
 static int run_train(im_cli *cli, int argc, char **argv)
 {
     im_train_options o;
+    im_status named = name_plan(cli, argc, argv);
+    if (named != IM_OK)
+        return im_cli_exit(cli, named);
     im_status parsed = im_train_options_parse(cli->ctx, cli->arena, argc, argv, &o);
     if (parsed == IM_OK && o.hosts && !im_comm_mpi_launcher(getenv))
         return im_cli_exit(cli, im_cli_start_job(cli, &o, argc, argv));
@@ -80,6 +94,7 @@ static int run_train(im_cli *cli, int argc, char **argv)
 
 const im_cli_command im_cli_train_command = {
     .name = "train",
+    .args = "[PLAN.yaml]",
     .help = "Train a model on a token file.",
     .about = "Trains --model on --data until --steps, --tokens or --minutes is reached, and leaves a run directory with the options\n"
              "(plan.yaml), a line a step (metrics.jsonl) and checkpoints that Transformers opens as they are. Ctrl-C or SIGTERM finish the\n"
@@ -88,6 +103,7 @@ const im_cli_command im_cli_train_command = {
              "  imece data build book.txt --out book\n"
              "  imece train --model llama-15m --data book-train --valid book-valid --minutes 10 --out run\n"
              "  imece train --resume run --minutes 20\n"
+             "  imece train plan.yaml --data book-train --steps 1000\n"
              "  imece train --model ./SmolLM2-135M --data corpus --steps 1000 --lr 5e-5 --precision bf16\n"
              "  imece train --model llama-15m --data book-train --steps 1000 --tp 2 --dp 2 --hosts machines.txt",
     .rows = im_train_rows,

@@ -119,7 +119,7 @@ static const im_cli_command draw_command = {
     .run = run_draw,
 };
 
-static const im_cli_command *const sub[] = {&draw_command};
+static const im_cli_command *const sub[] = {&draw_command, &im_cli_plan_export_command};
 const im_cli_command im_cli_plan_command = {
     .name = "plan",
     .help = "Find the best layout of a model on a cluster; look at plans before they run.",

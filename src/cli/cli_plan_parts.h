@@ -17,6 +17,8 @@ enum { IM_CLI_PLAN_ROWS = 13 };
 extern const im_option im_cli_plan_rows[IM_CLI_PLAN_ROWS];
 int im_cli_plan_run(im_cli *cli, int argc, char **argv);
 
+extern const im_cli_command im_cli_plan_export_command; /* cli_plan_export.c */
+
 /* A search on one cluster, and what was asked. */
 typedef struct im_cli_search {
     const im_cli_plan_options *o;

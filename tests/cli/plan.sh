@@ -67,4 +67,16 @@ expect "a part that there is not" 2 'fix zerro: there is no such part of a layou
 expect "a value that there is not" 2 'fix pipeline=fast: one of gpipe' -- $plan "${tiny[@]}" --fix pipeline=fast
 expect "too many devices" 2 '--devices 9: own has 4' -- $plan "${tiny[@]}" --devices 9
 expect "too long" 2 'beyond the model' -- $plan --model gpt2 --cluster h100 --global-batch 8 --seq-len 100000
+
+layout=(--model llama3-8b --tp 4 --pp 2 --dp 8 --global-batch 64 --micro-batch 2 --seq-len 4096 --precision bf16)
+expect "export to Megatron" 0 '^--tensor-model-parallel-size 4$' '^--num-query-groups 8$' '^--sequence-parallel$' '^--use-distributed-optimizer$' '^--swiglu$' \
+    '^--num-layers-per-virtual-pipeline-stage 4$' '^--global-batch-size 64$' '^--untie-embeddings' 'rotary scaling|rotary-base 500000' -- \
+    $plan export "${layout[@]}" --zero 1 --sequence-parallel --pipeline interleaved --chunks 4
+expect "what Megatron cannot say" 0 'the schedule is not one' 'is ZeRO 1' 'not a multiple of micro-batch' 'not a multiple of the stages' -- \
+    $plan export "${layout[@]}" --zero 3 --pipeline zb-h1 --global-batch 60 --pp 3
+expect "export to DeepSpeed" 0 'tp is not part' 'pp is not part' -- $plan export "${layout[@]}" --zero 1 --to deepspeed --out ds.json
+check "its sizes" python3 -c '
+import json
+d = json.load(open("ds.json"))
+assert d["train_batch_size"] == d["train_micro_batch_size_per_gpu"] * d["gradient_accumulation_steps"] * 8 == 64 and d["zero_optimization"]["stage"] == 1'
 finish

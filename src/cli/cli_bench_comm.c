@@ -180,9 +180,7 @@ static int run_comm(im_cli *cli, int argc, char **argv)
                     im_fail(cli->ctx, IM_ERR_CHECK, "rank %d: %s of %zu bytes gave a wrong result", b[k].rank, b[k].row[i].op, b[k].row[i].nbytes);
     im_str_free(&out);
     free(b);
-    int code = im_cli_exit(cli, status);
-    im_comm_mpi_world_destroy(mpi);
-    return code;
+    return im_cli_leave_job(cli, mpi, status);
 }
 
 const im_cli_command im_cli_bench_comm_command = {

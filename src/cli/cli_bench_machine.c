@@ -347,9 +347,7 @@ static int run(im_cli *cli, int argc, char **argv)
         status = im_cli_join_job(cli, 0, &mpi);
     if (status == IM_OK)
         status = measure(cli, &o, mpi);
-    int code = im_cli_exit(cli, status);
-    im_comm_mpi_world_destroy(mpi);
-    return code;
+    return im_cli_leave_job(cli, mpi, status);
 }
 
 const im_cli_command im_cli_bench_machine_command = {

@@ -11,7 +11,8 @@ enum { MOST_PROMPT = 64 << 20 };
 
 typedef struct screen {
     bool json;
-    char last; /* byte shown last */
+    bool lines; /* whole lines alone: what Open MPI 5's mpirun (PRRTE) has of a line that is not at its end, it gives out with stderr */
+    char last;  /* byte shown last */
 } screen;
 
 static void show_text(void *arg, const char *utf8, size_t n)
@@ -20,7 +21,8 @@ static void show_text(void *arg, const char *utf8, size_t n)
     if (s->json || !n)
         return;
     fwrite(utf8, 1, n, stdout);
-    fflush(stdout);
+    if (!s->lines)
+        fflush(stdout);
     s->last = utf8[n - 1];
 }
 
@@ -119,7 +121,7 @@ static void tell(im_cli *cli, const im_infer_options *o, const screen *s, const 
 {
     if (o->json)
         print_json(r);
-    else if (r->n && s->last != '\n' && (cli->out_is_terminal || !r->bytes))
+    else if (r->n && s->last != '\n' && (cli->out_is_terminal || !r->bytes || s->lines))
         putchar('\n');
     fflush(stdout);
     if (!ferror(stdout)) /* else main tells */
@@ -147,7 +149,9 @@ static im_status generate(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool q
             im_comm_mpi_world_abort(mpi, im_error_text(cli->ctx));
         return status;
     }
-    screen s = {.json = q->o.json};
+    screen s = {.json = q->o.json, .lines = im_cli_under_prrte()};
+    if (s.lines)
+        setvbuf(stdout, NULL, _IOLBF, 0);
     im_infer_sink sink = {.arg = &s, .text = show_text, .stop = stop};
     im_infer_result r;
     IM_TRY(im_infer_generate(cli->ctx, &q->o, cli->models_dir, mpi, &sink, &r));

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const double START = 300; /* seconds */
@@ -42,11 +43,20 @@ static int job_local_rank(void)
 }
 
 /* What goes wrong alike on all ranks is told once. */
+/* The one that tells is given the time: launchers end a job, words on their way included, with the first process that fails. */
 static im_status told_by_one(im_cli *cli, bool one, im_status status)
 {
-    if (!one)
-        im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
+    const struct timespec moment = {.tv_nsec = 300000000};
+    if (one || status == IM_OK)
+        return status;
+    im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
+    nanosleep(&moment, NULL);
     return status;
+}
+
+bool im_cli_under_prrte(void)
+{
+    return has("PRTE_LAUNCHED");
 }
 
 /* torchrun starts processes that meet over TCP; here MPI's launcher does both. */
@@ -123,8 +133,18 @@ im_status im_cli_refuse_job(im_cli *cli)
         return IM_OK;
     im_context_set_rank(cli->ctx, job_rank());
     return told_by_one(cli, job_rank() == 0,
-                       im_fail(cli->ctx, IM_ERR_ARG, "imece %s starts its ranks itself, as threads of one process: without mpirun or srun (%d processes)",
+                       im_fail(cli->ctx, IM_ERR_ARG,
+                               "imece %s starts its ranks itself, as threads of one process: without mpirun or srun (%d processes)",
                                cli->command->name, n));
+}
+
+int im_cli_leave_job(im_cli *cli, im_comm_mpi_world *mpi, im_status status)
+{
+    int code = im_cli_exit(cli, status);
+    if (mpi)
+        im_comm_mpi_world_exit_code(mpi, code);
+    im_comm_mpi_world_destroy(mpi);
+    return code;
 }
 
 int im_cli_run_as_job(im_cli *cli, double deadline, im_status parsed, im_status (*run)(im_cli *cli, void *arg, im_comm_mpi_world *mpi, bool quiet),
@@ -149,7 +169,5 @@ int im_cli_run_as_job(im_cli *cli, double deadline, im_status parsed, im_status 
         im_comm_mpi_world_abort(mpi, im_error_text(cli->ctx));
     if (quiet) /* told already: by rank 0, or by this rank when that one does not answer */
         im_context_set_log(cli->ctx, NULL, NULL, IM_LOG_ERROR);
-    int code = im_cli_exit(cli, status);
-    im_comm_mpi_world_destroy(mpi);
-    return code;
+    return im_cli_leave_job(cli, mpi, status);
 }

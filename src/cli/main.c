@@ -1,5 +1,6 @@
 /* imece: finds the command, gives it a context, turns its status into an exit code. */
 #include "cli/cli.h"
+#include "cli/launch.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -10,20 +11,13 @@
 
 /* Every command has its line here. */
 static const im_cli_command *const commands[] = {
-    &im_cli_train_command,
-    &im_cli_eval_command,
-    &im_cli_generate_command,
-    &im_cli_data_command,
-    &im_cli_tokenizer_command,
-    &im_cli_model_command,
-    &im_cli_checkpoint_command,
-    &im_cli_ranks_command,
-    &im_cli_verify_command,
-    &im_cli_bench_command,
-    &im_cli_plan_command,
-    &im_cli_fabric_command,
-    &im_cli_simulate_command,
-    NULL, /* ends the list */
+    &im_cli_train_command,      &im_cli_eval_command,
+    &im_cli_generate_command,   &im_cli_data_command,
+    &im_cli_tokenizer_command,  &im_cli_model_command,
+    &im_cli_checkpoint_command, &im_cli_ranks_command,
+    &im_cli_verify_command,     &im_cli_bench_command,
+    &im_cli_plan_command,       &im_cli_fabric_command,
+    &im_cli_simulate_command,   NULL, /* ends the list */
 };
 enum { NCOMMANDS = IM_COUNT_OF(commands) - 1 };
 
@@ -256,5 +250,7 @@ int main(int argc, char **argv)
     }
     im_arena_destroy(cli.arena);
     im_context_destroy(cli.ctx);
+    if (im_cli_under_prrte())
+        usleep(100000); /* so that it hands on what was written last */
     return code;
 }

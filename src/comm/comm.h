@@ -60,6 +60,8 @@ void im_comm_mpi_world_deadline(im_comm_mpi_world *w, double seconds); /* in pla
 /* After the communicators. Waits for all ranks. After a failure it does not finalize MPI, so that the launcher ends the job
  * with an error; when ranks do not come to it in time it ends the processes of the job. NULL is allowed. */
 void im_comm_mpi_world_destroy(im_comm_mpi_world *w);
+/* With what code this process is about to end; before destroy, which may tell the launcher of a job that failed. */
+void im_comm_mpi_world_exit_code(im_comm_mpi_world *w, int code);
 /* As im_comm_abort, when there may be no communicator yet. */
 void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason);
 void im_comm_mpi_world_give_up(im_comm_mpi_world *w, const char *reason); /* the same, when it is not this rank that failed */

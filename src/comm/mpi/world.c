@@ -121,7 +121,12 @@ static void end(im_comm_mpi_world *w)
     if (!all) {
         im_log(w->ctx, IM_LOG_ERROR, "comm", "the job is ended: %s", atomic_load(&w->dead) ? w->told.reason : "a rank did not come to the end");
         w->mpi->quit(w->state, QUIT_CODE);
-    } else if (!atomic_load(&w->dead)) {
+    } else if (atomic_load(&w->dead)) {
+        if (w->exit_code && !strncmp(w->at.library, "MPICH", 5)) { /* its launcher may take an end without MPI_Finalize for success (4.2.1) */
+            (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* what was told is on its way */
+            w->mpi->quit(w->state, w->exit_code);
+        }
+    } else {
         im_mpi_give_up(w, &w->hearing);
         int e = w->mpi->finish(w->state);
         if (e)
@@ -289,6 +294,11 @@ void im_comm_mpi_world_destroy(im_comm_mpi_world *w)
 void im_comm_mpi_world_abort(im_comm_mpi_world *w, const char *reason)
 {
     im_mpi_kill(w, "failed", reason, NULL, NULL);
+}
+
+void im_comm_mpi_world_exit_code(im_comm_mpi_world *w, int code)
+{
+    w->exit_code = code;
 }
 
 void im_comm_mpi_world_deadline(im_comm_mpi_world *w, double seconds)

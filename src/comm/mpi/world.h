@@ -51,6 +51,7 @@ struct im_comm_mpi_world {
     im_mpi_state *state;
     im_mpi_start at;
     double deadline;
+    int exit_code; /* of this process, when the job fails; 0: not known */
     size_t piece; /* bytes of a message, at most */
     size_t block; /* bytes that a sum takes from each rank at a time */
     im_mpi_waiting waiting;

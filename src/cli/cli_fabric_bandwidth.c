@@ -39,18 +39,24 @@ static const rail *rail_of(const tournament *t, size_t h, size_t r)
     return &t->rail[h * t->rails + r];
 }
 
+static void add_rails(const im_check_host *h, const im_rdma_device *d, rail *out, size_t most, size_t *n)
+{
+    for (size_t k = 0; d && k < d->nports && *n < most; k++) {
+        const im_rdma_port *p = &d->port[k];
+        const im_env_port *f = im_check_facts(h, d, p);
+        if (im_port_is_active(p))
+            out[(*n)++] = (rail){.d = d, .p = p, .gid = p->ethernet && f ? im_env_nccl_gid(f, false, 2) : -1};
+    }
+}
+
+/* The NICs for training; a machine whose devices are software alone (rxe, siw): those. */
 static void find_rails(const im_check_host *h, rail *out, size_t most, size_t *n)
 {
     *n = 0;
-    for (size_t i = 0; i < h->pairing.nrails && *n < most; i++) {
-        const im_rdma_device *d = im_machine_rdma(h->m, h->pairing.rail[i]->name);
-        for (size_t k = 0; d && k < d->nports && *n < most; k++) {
-            const im_rdma_port *p = &d->port[k];
-            const im_env_port *f = im_check_facts(h, d, p);
-            if (im_port_is_active(p))
-                out[(*n)++] = (rail){.d = d, .p = p, .gid = p->ethernet && f ? im_env_nccl_gid(f, false, 2) : -1};
-        }
-    }
+    for (size_t i = 0; i < h->pairing.nrails; i++)
+        add_rails(h, im_machine_rdma(h->m, h->pairing.rail[i]->name), out, most, n);
+    for (size_t i = 0; i < h->m->nrdma && !h->pairing.nrails; i++)
+        add_rails(h, &h->m->rdma[i], out, most, n);
 }
 
 /* The command of one side; to NULL: the server. */
@@ -95,11 +101,11 @@ static im_status play(tournament *t, const char *program, size_t from, size_t to
     char **server = command(t, program, to, r, port, NULL), **client = command(t, program, from, r, port, address_of(t, to));
     if (!server || !client)
         return im_fail(ctx, IM_ERR_NOMEM, "no memory for a command");
-    IM_TRY(im_cli_job_start(ctx, server, true, &job[1]));
+    IM_TRY(im_cli_job_start(ctx, server, IM_CLI_STDERR_MERGE, &job[1]));
     im_status status = IM_OK;
     for (int i = 0; i < TRIES && status == IM_OK && !im_cli_signal(); i++) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000L}, NULL);
-        status = im_cli_job_start(ctx, client, true, &job[0]);
+        status = im_cli_job_start(ctx, client, IM_CLI_STDERR_MERGE, &job[0]);
         if (status != IM_OK)
             break;
         im_cli_jobs_finish(job, 1, 1, most);

@@ -54,7 +54,7 @@ typedef struct packer {
 static im_status run_one(packer *p, const char *file, char *const *argv)
 {
     im_cli_job job;
-    IM_TRY(im_cli_job_run(p->cli->ctx, argv, false, 20, &job));
+    IM_TRY(im_cli_job_run(p->cli->ctx, argv, IM_CLI_STDERR_DROP, 20, &job));
     im_status status = IM_OK;
     if (job.started && job.code == 0 && !job.late && job.out.len) {
         status = im_bundle_add(p->cli->ctx, &p->to, im_arena_printf(p->cli->arena, IM_BUNDLE_DIR "/%s", file), im_str_text(&job.out), job.out.len);

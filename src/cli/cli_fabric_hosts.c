@@ -115,13 +115,23 @@ static const char *last_line(im_arena *a, const char *text)
     return last;
 }
 
+/* Where the archive begins: a login shell may have printed something before. NULL: there is none. */
+static const char *archive_in(const im_cli_job *job)
+{
+    for (size_t i = 0; i + 20 < job->out.len && i < 65536; i++)
+        if (memcmp(job->out.data + i, "\x1f\x8b\x08", 3) == 0)
+            return job->out.data + i;
+    return NULL;
+}
+
 /* What a host sent becomes a directory; NULL with a message where it is no bundle. */
 static im_status unpack(check_places *p, const char *host, const im_cli_job *job, const char **dir)
 {
     const char *file;
     *dir = NULL;
-    if (!job->started || job->late || job->code || job->out.len < 20) {
-        const bool text = job->out.len && (unsigned char)job->out.data[0] != 0x1f;
+    const char *archive = archive_in(job);
+    if (!job->started || job->late || job->code || !archive) {
+        const bool text = job->out.len && !archive;
         im_log(p->cli->ctx, IM_LOG_ERROR, "check", "%s is left out: %s (%s)", host,
                job->late ? "it did not answer in time" : "no bundle came from it",
                text ? last_line(p->cli->arena, im_str_text(&job->out)) : im_arena_printf(p->cli->arena, "exit code %d", job->code));
@@ -130,7 +140,7 @@ static im_status unpack(check_places *p, const char *host, const im_cli_job *job
     }
     IM_TRY(scratch(p, &file));
     IM_TRY(im_mkdirs(p->cli->ctx, p->scratch));
-    IM_TRY(im_file_write_atomic(p->cli->ctx, file, job->out.data, job->out.len));
+    IM_TRY(im_file_write_atomic(p->cli->ctx, file, archive, job->out.len - (size_t)(archive - job->out.data)));
     return im_check_place_of(p, file, dir);
 }
 
@@ -146,8 +156,8 @@ im_status im_check_fetch(check_places *p, const check_options *o, const im_optio
         size_t started = 0;
         for (; started < n && status == IM_OK; started++) {
             char **words = im_cli_via(p->cli->arena, o->via, hosts->item[from + started], argv);
-            status =
-                words ? im_cli_job_start(p->cli->ctx, words, false, &jobs[started]) : im_fail(p->cli->ctx, IM_ERR_NOMEM, "no memory for a command");
+            status = words ? im_cli_job_start(p->cli->ctx, words, IM_CLI_STDERR_KEEP, &jobs[started])
+                           : im_fail(p->cli->ctx, IM_ERR_NOMEM, "no memory for a command");
         }
         started -= status != IM_OK;
         im_cli_jobs_finish(jobs, started, status == IM_OK ? started : 0, SECONDS + o->interval);

@@ -15,7 +15,7 @@ extern char **environ;
 
 enum { MOST = 64 << 20 }; /* bytes of output that are kept */
 
-im_status im_cli_job_start(im_context *ctx, char *const *argv, bool merge, im_cli_job *out)
+im_status im_cli_job_start(im_context *ctx, char *const *argv, im_cli_stderr where, im_cli_job *out)
 {
     int pipe_of[2];
     posix_spawn_file_actions_t act;
@@ -26,8 +26,10 @@ im_status im_cli_job_start(im_context *ctx, char *const *argv, bool merge, im_cl
     posix_spawn_file_actions_init(&act);
     posix_spawn_file_actions_addopen(&act, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&act, pipe_of[1], 1);
-    if (merge)
+    if (where == IM_CLI_STDERR_MERGE)
         posix_spawn_file_actions_adddup2(&act, pipe_of[1], 2);
+    else if (where == IM_CLI_STDERR_DROP)
+        posix_spawn_file_actions_addopen(&act, 2, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_init(&attr); /* a group of its own: what it started ends with it, and Ctrl-C is ours to handle */
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setpgroup(&attr, 0);
@@ -127,9 +129,9 @@ void im_cli_job_free(im_cli_job *job)
     im_str_free(&job->out);
 }
 
-im_status im_cli_job_run(im_context *ctx, char *const *argv, bool merge, double seconds, im_cli_job *out)
+im_status im_cli_job_run(im_context *ctx, char *const *argv, im_cli_stderr where, double seconds, im_cli_job *out)
 {
-    IM_TRY(im_cli_job_start(ctx, argv, merge, out));
+    IM_TRY(im_cli_job_start(ctx, argv, where, out));
     im_cli_jobs_finish(out, 1, 1, seconds);
     return IM_OK;
 }

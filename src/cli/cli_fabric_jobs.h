@@ -16,13 +16,19 @@ typedef struct im_cli_job {
     int code;     /* exit code; 128 + signal */
 } im_cli_job;
 
-/* merge: stderr goes into the output, else to this program's. stdin is empty. A program that is not there is no error: started stays false. */
-im_status im_cli_job_start(im_context *ctx, char *const *argv, bool merge, im_cli_job *out) IM_MUST_CHECK;
+typedef enum im_cli_stderr {
+    IM_CLI_STDERR_KEEP,
+    IM_CLI_STDERR_MERGE,
+    IM_CLI_STDERR_DROP
+} im_cli_stderr; /* to this program's; to the output; nowhere */
+
+/* stdin is empty. A program that is not there is no error: started stays false. */
+im_status im_cli_job_start(im_context *ctx, char *const *argv, im_cli_stderr where, im_cli_job *out) IM_MUST_CHECK;
 /* Reads from all until the first `wait_for` of them have ended, or `seconds` have passed; then, and at Ctrl-C, ends those that still run. */
 void im_cli_jobs_finish(im_cli_job *jobs, size_t n, size_t wait_for, double seconds);
 void im_cli_job_free(im_cli_job *job);
 /* Start, finish; argv ends with NULL. */
-im_status im_cli_job_run(im_context *ctx, char *const *argv, bool merge, double seconds, im_cli_job *out) IM_MUST_CHECK;
+im_status im_cli_job_run(im_context *ctx, char *const *argv, im_cli_stderr where, double seconds, im_cli_job *out) IM_MUST_CHECK;
 
 /* The words of `via` ("ssh -o BatchMode=yes {host}"), {host} replaced (at the end where it is not named), then argv. NULL-terminated, in `a`. */
 char **im_cli_via(im_arena *a, const char *via, const char *host, char *const *argv);

@@ -232,7 +232,7 @@ void im_check_expect(const im_check_host *h, const im_check_options *o, im_check
         const im_item *rail = NULL;
         for (size_t i = 0; i < h->pairing.nrails; i++)
             rail = strcmp(h->pairing.rail[i]->name, d->name) == 0 ? h->pairing.rail[i] : rail;
-        if (!rail || !im_port_is_active(p) || !(p->rate.gbps > 0))
+        if ((!rail && h->pairing.nrails) || !im_port_is_active(p) || !(p->rate.gbps > 0))
             continue;
         n++;
         if (fabs(p->rate.gbps - o->expect_gbps) <= o->expect_gbps * 0.01)

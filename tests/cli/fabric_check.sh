@@ -110,6 +110,9 @@ cat >"$T/rsh" <<END
 #!/bin/sh
 host=\$1; shift; shift 4
 case \$host in
+    node2) echo "Welcome to \$host" ;;
+esac
+case \$host in
     node9) echo "no route to host" >&2; exit 255 ;;
     *) exec "$IMECE" fabric bundle - --root "$T/\$host" "\$@" ;;
 esac

@@ -7,9 +7,9 @@
 #include <time.h>
 
 typedef struct export_options {
-    const char *root, *textfile, *listen, *nccl;
+    const char *root, *textfile, *listen, *nccl, *run;
     bool once, beside_node_exporter;
-    double interval, sample, nccl_age;
+    double interval, sample, nccl_age, expect;
 } export_options;
 
 #define AT(member) offsetof(export_options, member)
@@ -55,6 +55,14 @@ static const im_option rows[] = {
      .fallback = "false",
      .help = "Leave out the metrics that node_exporter's infiniband collector has itself.",
      .offset = AT(beside_node_exporter)},
+    {.name = "expect",
+     .type = IM_OPT_REAL,
+     .fallback = "0",
+     .min = 0,
+     .max = 1e6,
+     .help = "Gb/s that each active port must have: the check of that name. 0: not asked.",
+     .value = "GBPS",
+     .offset = AT(expect)},
     {.name = "nccl",
      .type = IM_OPT_STRING,
      .help = "Add the files (*.prom) of NCCL's inspector plug-in in this directory.",
@@ -68,6 +76,7 @@ static const im_option rows[] = {
      .help = "Leave out files of --nccl that are older than so many seconds: their job has ended. 0: none is too old.",
      .value = "S",
      .offset = AT(nccl_age)},
+    {.name = "run", .type = IM_OPT_STRING, .help = "Add the last step of a training run in this directory.", .value = "DIR", .offset = AT(run)},
 };
 
 static void pause_for(double seconds)
@@ -169,7 +178,12 @@ static int run_export(im_cli *cli, int argc, char **argv)
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, NULL);
     if (status == IM_OK)
         status = valid(cli, &o);
-    const im_export_options export = {.root = o.root, .beside_node_exporter = o.beside_node_exporter, .nccl = o.nccl, .nccl_age = o.nccl_age};
+    const im_export_options export = {.root = o.root,
+                                      .beside_node_exporter = o.beside_node_exporter,
+                                      .nccl = o.nccl,
+                                      .run = o.run,
+                                      .expect_gbps = o.expect,
+                                      .nccl_age = o.nccl_age};
     if (status == IM_OK)
         status = im_exporter_create(cli->ctx, &export, &x);
     if (status == IM_OK)
@@ -180,7 +194,7 @@ static int run_export(im_cli *cli, int argc, char **argv)
 
 const im_cli_command im_cli_fabric_export_command = {
     .name = "export",
-    .help = "Ports, counters, PCIe links and NCCL's times as Prometheus metrics.",
+    .help = "Ports, counters, PCIe links, checks' verdicts and NCCL's times as Prometheus metrics.",
     .about =
         "Names and labels are those of node_exporter's infiniband collector where it has them (node_infiniband_*), else imece_fabric_*. Units are\n"
         "bytes, seconds and ratios of 1. What cannot be read has no sample. node_exporter refuses a series that it exports itself: in a directory\n"

@@ -10,7 +10,7 @@
 
 typedef struct reading {
     im_arena *arena; /* NULL: none yet */
-    im_machine *m;
+    const im_machine *m;
     double seconds;
 } reading;
 
@@ -71,7 +71,9 @@ static im_status collect(im_context *ctx, im_exporter *x, double seconds, readin
     im_root *root = NULL;
     im_prom *p;
     IM_TRY(im_root_open(ctx, now->arena, x->o.root, &root));
-    im_status status = im_machine_read(ctx, root, &now->m);
+    im_check_host h = {0};
+    im_status status = im_check_host_read(ctx, root, NULL, NULL, NULL, &h); /* this process's variables are not a job's */
+    now->m = h.m;
     if (status == IM_OK)
         status = im_prom_create(ctx, now->arena, &p);
     if (status == IM_OK) {
@@ -81,8 +83,11 @@ static im_status collect(im_context *ctx, im_exporter *x, double seconds, readin
         im_export_machine(p, now->m, was->m, seconds - was->seconds, x->o.beside_node_exporter);
         im_prom_add_count(p, im_prom_find(p, "imece_fabric_unreadable_files", IM_PROM_GAUGE, "Files that are there and could not be read."), NULL, 0,
                           im_root_troubles(root, &first, &nfirst));
-        if (x->o.nccl)
+        status = im_export_checks(ctx, now->arena, p, &h, x->o.expect_gbps);
+        if (status == IM_OK && x->o.nccl)
             status = im_export_nccl(ctx, now->arena, p, x->o.nccl, (double)time(NULL), x->o.nccl_age);
+        if (status == IM_OK && x->o.run)
+            status = im_export_run(ctx, now->arena, p, x->o.run);
     }
     if (status == IM_OK)
         status = im_prom_write(ctx, p, out);

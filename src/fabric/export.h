@@ -6,13 +6,15 @@
 #ifndef IM_FABRIC_EXPORT_H
 #define IM_FABRIC_EXPORT_H
 
+#include "fabric/check.h"
 #include "observe/prometheus.h"
-#include "topology/machine.h"
 
 typedef struct im_export_options {
     const char *root;          /* as im_root_open takes it */
     bool beside_node_exporter; /* leave out what node_exporter exports itself: the same series twice fails its whole scrape */
     const char *nccl;          /* directory of the inspector plug-in's files; NULL: none */
+    const char *run;           /* directory of a training run; NULL: none */
+    double expect_gbps;        /* of the check `expect`: what each active port must have; 0: not asked */
     double nccl_age;           /* files older than so many seconds are left out; 0: none is too old */
 } im_export_options;
 
@@ -53,6 +55,12 @@ double im_export_pcie_usable(double gts, int64_t width);
 /* Adds the samples of all *.prom files in dir, in base units. now: seconds since the epoch. A file that is no such text is counted and
  * left out whole. IM_ERR_IO: there is no such directory. */
 im_status im_export_nccl(im_context *ctx, im_arena *a, im_prom *p, const char *dir, double now, double age) IM_MUST_CHECK;
+/* imece_fabric_check_*: the verdict of each check of one machine. */
+im_status im_export_checks(im_context *ctx, im_arena *a, im_prom *p, const im_check_host *h, double expect_gbps) IM_MUST_CHECK;
+/* The last step in dir/metrics.jsonl: imece_train_*. A run that has no step yet has no sample. IM_ERR_IO: there is no such directory. */
+im_status im_export_run(im_context *ctx, im_arena *a, im_prom *p, const char *dir) IM_MUST_CHECK;
+/* The file's text; false: no whole line near its end is a step. quiet: its error slot is used up. */
+bool im_export_run_text(im_prom *p, im_context *quiet, const char *text, size_t n);
 /* One file's text; false: it is not of this format, *why says what and in which line. */
 bool im_export_nccl_text(im_arena *a, im_prom *p, const char *text, size_t n, const char **why);
 

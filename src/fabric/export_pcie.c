@@ -33,9 +33,12 @@ static void link_of(im_prom *p, const char *name, const char *kind, const im_pci
         gauge(p, l, n, "imece_fabric_pcie_width_lanes", "Lanes of the PCIe link now.", (double)pci->link_width.value);
     if (width_max)
         gauge(p, l, n, "imece_fabric_pcie_width_max_lanes", "Lanes that the device can use.", (double)pci->link_width_max.value);
-    if (width && pci->gts > 0)
+    if (width && pci->gts > 0) {
+        gauge(p, l, n, "imece_fabric_pcie_link_bytes_per_second", "Rate of the PCIe link in each direction after its encoding, headers included.",
+              im_pci_rate(pci->gts, pci->link_width.value));
         gauge(p, l, n, "imece_fabric_pcie_usable_bytes_per_second", "Payload that the PCIe link can carry in each direction, packets of 256 bytes.",
               im_export_pcie_usable(pci->gts, pci->link_width.value));
+    }
     if (width_max && pci->gts_max > 0)
         gauge(p, l, n, "imece_fabric_pcie_usable_max_bytes_per_second", "Payload that the device's PCIe link could carry in each direction.",
               im_export_pcie_usable(pci->gts_max, pci->link_width_max.value));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BUCKETS 1024
+
 typedef struct sample {
     struct sample *next;
     const char *labels; /* "{a=\"b\"}", or "" */
@@ -13,7 +15,7 @@ typedef struct sample {
 } sample;
 
 struct im_prom_family {
-    im_prom_family *next;
+    im_prom_family *next, *beside; /* beside: in its bucket */
     const char *name, *help;
     im_prom_kind kind;
     sample *first, *last;
@@ -23,6 +25,7 @@ struct im_prom_family {
 struct im_prom {
     im_arena *arena;
     im_prom_family *first, *last;
+    im_prom_family *bucket[BUCKETS]; /* by the hash of the name: a file may hold many names */
     size_t samples;
     bool failed; /* no memory */
 };
@@ -39,7 +42,8 @@ im_status im_prom_create(im_context *ctx, im_arena *a, im_prom **out)
 
 im_prom_family *im_prom_find(im_prom *p, const char *name, im_prom_kind kind, const char *help)
 {
-    for (im_prom_family *f = p->first; f; f = f->next)
+    im_prom_family **bucket = &p->bucket[im_hash64(name, strlen(name), 0) % BUCKETS];
+    for (im_prom_family *f = *bucket; f; f = f->beside)
         if (strcmp(f->name, name) == 0)
             return f;
     im_prom_family *f = IM_ARENA_NEW(p->arena, im_prom_family, 1);
@@ -48,7 +52,8 @@ im_prom_family *im_prom_find(im_prom *p, const char *name, im_prom_kind kind, co
         p->failed = true;
         return NULL;
     }
-    *f = (im_prom_family){.name = own, .kind = kind, .help = help};
+    *f = (im_prom_family){.name = own, .kind = kind, .help = help, .beside = *bucket};
+    *bucket = f;
     if (p->last)
         p->last->next = f;
     else

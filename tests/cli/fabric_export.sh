@@ -21,6 +21,7 @@ expect "a broken machine" 0 '^node_infiniband_state_id\{device="mlx5_0",port="1"
     '^imece_fabric_pegged\{.*counter="symbol_error"\} 1$' '^imece_fabric_pcie_width_lanes\{.*kind="nic"\} 8$' \
     '^imece_fabric_errors_total\{.*counter="link_downed",class="link"\} 3$' '^imece_fabric_gids\{device="mlx5_0",port="1",type="roce_v2"\} 2$' \
     '^imece_fabric_gid_info\{.*address="10.1.0.11",type="RoCE v2",netdev="ens1f0np0"\} 1$' -- export_tree --once
+check "verdicts" grep -q '^imece_fabric_check_verdict{check="port-down",verdict="fail"} 1$' "$T/out"
 check "a port that is down has no rate" test -z "$(grep 'node_infiniband_rate_bytes_per_second{device="mlx5_7"' "$T/out")"
 lint "a broken machine"
 export_tree --once --beside-node-exporter >"$T/out"
@@ -31,6 +32,14 @@ expect_not "no RDMA: nothing about ports" 0 'node_infiniband|imece_fabric_rdma_d
 make_tree --record "$here/records/idle"
 expect "a real device" 0 '^node_infiniband_state_id\{device="rxe0",port="1"\} 4$' '^imece_fabric_events_total\{.*counter="sent_pkts",group="hw_counters"\} [0-9]+$' -- export_tree --once
 lint "a real device"
+
+make_tree ib-ndr
+expect "a healthy one's verdicts" 0 '^imece_fabric_check_verdict\{check="port-down",verdict="ok"\} 1$' '^imece_fabric_check_verdict\{check="port-down",verdict="fail"\} 0$' \
+    '^imece_fabric_check_verdict\{check="expect",verdict="ok"\} 1$' -- export_tree --once --expect 400
+expect_not "a check that nobody asked for has no verdict" 0 'check="expect"' -- export_tree --once
+expect "a rate that is not what was expected" 0 '^imece_fabric_check_verdict\{check="expect",verdict="fail"\} 1$' '^imece_fabric_check_findings\{check="expect",verdict="fail"\} [1-9]' -- \
+    export_tree --once --expect 800
+make_tree --record "$here/records/idle"
 
 # ---- where it goes ----
 expect "into a file" 0 -- export_tree --textfile "$T/fabric.prom"
@@ -126,4 +135,47 @@ check "neither broken nor ended ones" test -z "$(grep -e 'gpu="2"' -e 'gpu="3"' 
 lint "NCCL's files"
 expect "none is too old" 0 'gpu="3"' -- export_tree --once --nccl "$T/nccl" --nccl-age 0
 expect "no such directory" 1 '/nowhere: cannot be opened as the directory' -- export_tree --once --nccl /nowhere
+
+# ---- a run ----
+mkdir "$T/run"
+expect_not "a run without a step" 0 'imece_train' -- export_tree --once --run "$T/run"
+printf '{"step": 1, "loss": 3.5, "step_s": 0.5, "tokens_per_s": 1000, "mfu": 0.25}\n{"step": 2, "lo' >"$T/run/metrics.jsonl"
+expect "a run" 0 '^imece_train_step_seconds 0.5$' '^imece_train_model_flops_utilization_ratio 0.25$' -- export_tree --once --run "$T/run"
+lint "a run"
+expect "no such run" 1 '/nowhere: no such run' -- export_tree --once --run /nowhere
+
+# ---- dashboards: what promtool says, and the real Prometheus ----
+dash=$IMECE_SOURCE/dashboards
+if command -v promtool >/dev/null; then
+    check "promtool: rules" promtool check rules "$dash/fabric-rules.yml"
+    check "promtool: alerts fire and only where they should" promtool test rules "$dash/fabric-rules-test.yml"
+    python3 "$here/prometheus.py" rules "$dash/fabric.json" >"$T/panels.yml"
+    check "promtool: the dashboard's expressions" promtool check rules "$T/panels.yml"
+else
+    skip "promtool: dashboards" "no promtool here"
+fi
+if ! command -v prometheus >/dev/null || [ -z "$http" ]; then
+    skip "promtool: a real Prometheus" "no Prometheus, or nothing to listen with"
+else
+    make_tree roce8
+    listen --nccl "$T/nccl" --run "$T/run" --nccl-age 0
+    mkdir "$T/prometheus"
+    port=$(readlink -f "$T/t/sys/class/infiniband/mlx5_0")/ports/1
+    ( # packets arrive, one of a hundred marked
+        n=0
+        while [ ! -e "$T/enough" ]; do
+            n=$((n + 1000))
+            echo $((2234567 + n)) >"$port/new" && mv "$port/new" "$port/counters/port_rcv_packets"
+            echo $((n / 100)) >"$port/new" && mv "$port/new" "$port/hw_counters/np_ecn_marked_roce_packets"
+            sleep 0.2
+        done
+    ) &
+    traffic=$!
+    check "a real Prometheus scrapes it, and every expression gives samples" \
+        python3 "$here/prometheus.py" scrape "$dash/fabric.json" "$dash/fabric-rules.yml" "$url" "$T/prometheus"
+    touch "$T/enough"
+    wait $traffic
+    kill -TERM $server
+    wait $server
+fi
 finish

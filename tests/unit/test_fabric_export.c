@@ -274,6 +274,38 @@ static void names_of_counters(void **state)
     end(&r);
 }
 
+static void steps_of_a_run(void **state)
+{
+    (void)state;
+    static const char step7[] = "{\"step\": 7, \"loss\": 2.5, \"step_s\": 0.25, \"tokens_per_s\": 4096, \"mfu\": null}\n";
+    static const struct {
+        const char *before, *behind;
+        bool found;
+    } rows[] = {
+        {"", "", true},
+        {"{\"step\": 6, \"step_s\": 9}\n", "{\"step\": 8, \"step_s\": 0.3", true}, /* the writer is not done */
+        {"garbage\n\n", "\n\xff\xfe\n{\"event\": \"eval\", \"step_s\": 5}\n[]\n", true},
+    };
+    for (size_t i = 0; i < IM_COUNT_OF(rows); i++) {
+        rig r = begin();
+        im_str text = {0};
+        im_str_printf(&text, "%s%s%s", rows[i].before, step7, rows[i].behind);
+        assert_int_equal(im_export_run_text(r.p, r.ctx, im_str_text(&text), text.len), rows[i].found);
+        const char *said = written(&r);
+        assert_non_null(strstr(said, "\nimece_train_step_seconds 0.25\n"));
+        assert_non_null(strstr(said, "\nimece_train_steps 7\n"));
+        assert_null(strstr(said, "utilization"));
+        im_str_free(&text);
+        end(&r);
+    }
+    rig r = begin();
+    assert_false(im_export_run_text(r.p, r.ctx, "\n\n{}\n", 5));
+    assert_false(im_export_run_text(r.p, r.ctx, "", 0));
+    assert_false(im_export_run_text(r.p, r.ctx, "{\"step\": 1, \"step_s\": 1}", 24));
+    assert_string_equal(written(&r), "");
+    end(&r);
+}
+
 static void addresses(void **state)
 {
     (void)state;
@@ -323,8 +355,9 @@ static void addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_written),  cmocka_unit_test(lines_are_read),    cmocka_unit_test(pcie_rates),        cmocka_unit_test(nccl_files),
-        cmocka_unit_test(shares_of_a_link), cmocka_unit_test(unknown_is_absent), cmocka_unit_test(names_of_counters), cmocka_unit_test(addresses),
+        cmocka_unit_test(text_is_written),   cmocka_unit_test(lines_are_read),   cmocka_unit_test(pcie_rates),
+        cmocka_unit_test(nccl_files),        cmocka_unit_test(shares_of_a_link), cmocka_unit_test(unknown_is_absent),
+        cmocka_unit_test(names_of_counters), cmocka_unit_test(addresses),        cmocka_unit_test(steps_of_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,8 +143,10 @@ static im_status first_look(hunt *h, uint32_t i)
     IM_TRY(im_leaf_outline(h->ctx, &h->leaves, i, 0, false, &o));
     double batch = (double)o.plan.micro_batch, bytes = im_outline_memory_bound(&o, batch);
     double seconds = im_leaf_floor(&h->leaves, &o);
+    int orders[IM_SEARCH_ORDERS], n = im_leaf_orders(&h->leaves, i, orders);
+    h->out->leaves += n;
     if (bytes > h->out->room && !h->r->whole) {
-        h->out->refused[IM_REFUSED_MEMORY]++;
+        h->out->refused[IM_REFUSED_MEMORY] += n;
         note_least(h, &o, bytes, 0);
         return IM_OK;
     }
@@ -169,7 +171,7 @@ static im_status second_look(hunt *h, const entry *e)
         }
         double seconds = im_outline_time_bound(&o);
         if (bytes > h->out->room) {
-            h->out->refused[IM_REFUSED_MEMORY]++;
+            h->out->refused[IM_REFUSED_MEMORY] += n;
             note_least(h, &o, bytes, fullest);
             return IM_OK;
         }
@@ -236,11 +238,16 @@ static im_status hunt_down(hunt *h)
             IM_TRY(answer(h, &e));
             im_search_found *f = &h->out->found[h->out->n - 1];
             runs |= !f->why_not;
-            if (!keep && f->why_not)
-                h->out->n--; /* beyond those asked for, only one that runs */
+            if (!keep && f->why_not) { /* beyond those asked for, only one that runs */
+                h->out->n--;
+                h->out->refused[IM_REFUSED_SLOWER]++;
+            }
         }
     }
-    h->out->refused[IM_REFUSED_SLOWER] = (int64_t)h->n;
+    for (size_t i = 0; i < h->n; i++) { /* what was not told apart by its orders yet stands for all of them */
+        int orders[IM_SEARCH_ORDERS];
+        h->out->refused[IM_REFUSED_SLOWER] += h->heap[i].level ? 1 : im_leaf_orders(&h->leaves, h->heap[i].leaf, orders);
+    }
     return IM_OK;
 }
 
@@ -255,7 +262,6 @@ im_status im_search_open(im_context *ctx, const im_search_request *r, im_search 
     IM_TRY_GOTO(im_leaves_open(ctx, r, out->arena, &h.leaves), search);
     for (int i = 0; i < IM_REFUSED_COUNT; i++)
         out->refused[i] = h.leaves.refused[i];
-    out->leaves = h.leaves.n;
     for (int i = 0; i < IM_REFUSED_COUNT; i++)
         out->leaves += h.leaves.refused[i];
     for (uint32_t i = 0; i < h.leaves.n; i++)

@@ -97,6 +97,10 @@ static void test_bounds_discard_nothing(void **state)
             assert_true(fast.leaves == full.leaves && full.run > fast.run);
             assert_true(fast.run * 4 < full.run || tight || objective == IM_OBJECTIVE_MEMORY); /* they do discard */
             assert_true(tight == (fast.refused[IM_REFUSED_MEMORY] > 0));
+            int64_t told = (int64_t)fast.n; /* none is counted twice, none is lost */
+            for (int i = 0; i < IM_REFUSED_COUNT; i++)
+                told += fast.refused[i];
+            assert_true(told == fast.leaves);
             im_search_close(&fast);
             im_search_close(&full);
         }

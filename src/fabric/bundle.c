@@ -248,6 +248,8 @@ static im_status copy(copier *c, kind what, const char *path)
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
     const char *folder = *dir ? im_root_resolve(c->root, dir) : "";
+    if (folder && strncmp(path, "/proc/", 6) == 0)
+        folder = dir; /* /proc/self leads to the number of a process, which means nothing elsewhere */
     if (!folder)
         return IM_OK;
     if (strcmp(folder, "/") == 0)

@@ -77,6 +77,7 @@ check "tar reads the archive" sh -c "tar tzf $T/roce01.tar.gz | grep -q '^sys/bu
 (cd "$T" && tar czf packed.tgz t)
 check "an archive that was packed from outside" same "$T/t" "$T/packed.tgz"
 expect "this machine's bundle" 0 'files of ' -- "$IMECE" fabric bundle --interval 0 "$T/own.tar.gz"
+check "with the limits of the process" sh -c "tar xOzf $T/own.tar.gz proc/self/limits | grep -q 'Max locked memory'"
 either "and what is wrong in it" 'fail, ' "$IMECE" fabric check "$T/own.tar.gz"
 
 # ---- hostile archives ----

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 im_status im_serve_address(im_context *ctx, const char *text, struct sockaddr_storage *out)
 {
@@ -142,21 +143,43 @@ static void tell(const server *s, struct MHD_Daemon *d, const struct sockaddr_st
     im_str_free(&url);
 }
 
+/* Here and not in the library, which does not always leave errno as the system set it. */
+static im_status listen_at(im_context *ctx, const char *name, const struct sockaddr_storage *at, int *out)
+{
+    const int yes = 1;
+    bool six = at->ss_family == AF_INET6;
+    socklen_t size = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    int fd = socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return im_fail_errno(ctx, "%s: no socket", name);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) || (six && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes)) ||
+        bind(fd, (const struct sockaddr *)at, size) || listen(fd, MOST_CONNECTIONS)) {
+        im_status status = im_fail_errno(ctx, "%s: cannot listen", name);
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return IM_OK;
+}
+
 im_status im_serve(im_context *ctx, const im_serve_options *o)
 {
     server s = {.ctx = ctx, .o = o};
     struct sockaddr_storage at;
+    int fd = -1;
     im_status status = im_serve_address(ctx, o->listen, &at);
     if (status == IM_OK)
         status = open_library(&s);
+    if (status == IM_OK)
+        status = listen_at(ctx, o->listen, &at, &fd);
     if (status == IM_OK) {
         const unsigned flags = at.ss_family == AF_INET6 ? MHD_USE_IPv6 : MHD_NO_FLAG;
         errno = 0;
-        struct MHD_Daemon *d =
-            s.MHD_start_daemon(flags, 0, NULL, NULL, request, &s, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&at, MHD_OPTION_CONNECTION_TIMEOUT,
-                               SECONDS_OF_SILENCE, MHD_OPTION_CONNECTION_LIMIT, MOST_CONNECTIONS, MHD_OPTION_END);
+        struct MHD_Daemon *d = s.MHD_start_daemon(flags, 0, NULL, NULL, request, &s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT,
+                                                  SECONDS_OF_SILENCE, MHD_OPTION_CONNECTION_LIMIT, MOST_CONNECTIONS, MHD_OPTION_END);
         if (!d) {
-            status = im_fail_errno(ctx, "%s: cannot listen", o->listen);
+            status = im_fail_errno(ctx, "%s: cannot serve", o->listen);
+            close(fd);
         } else {
             tell(&s, d, &at);
             while (!o->stop(o->arg))

@@ -54,6 +54,8 @@ static void close_process(process *p)
 {
     im_comm_destroy(p->world);
     im_device_close(p->device);
+    (void)fflush(stdout);
+    im_comm_mpi_world_exit_code(p->mpi, 3); /* for a job that failed */
     im_comm_mpi_world_destroy(p->mpi);
     im_context_destroy(p->ctx);
 }

@@ -172,17 +172,20 @@ static void *rank_main(void *arg)
 
 static im_status run_threads(im_cli *cli, const machine_options *o, machine_rank *b)
 {
+    const machine_rank alike = b[0]; /* the first runs already when the second is made */
     im_comm_threads_world *world = NULL;
     int n = 0;
     im_status status = IM_OK;
     if (o->ranks > 1)
         IM_TRY(im_comm_threads_world_create(cli->ctx, &(im_comm_threads_config){.size = (int)o->ranks, .deadline = 300}, &world));
     for (; n < o->ranks && status == IM_OK; n++) {
-        b[n] = b[0];
+        b[n] = alike;
         b[n].world = world;
         b[n].rank = n;
         status = im_context_create(&b[n].ctx);
-        if (status == IM_OK && pthread_create(&b[n].thread, NULL, rank_main, &b[n]) != 0) {
+        if (status != IM_OK)
+            break;
+        if (pthread_create(&b[n].thread, NULL, rank_main, &b[n]) != 0) {
             im_context_destroy(b[n].ctx);
             status = im_fail(cli->ctx, IM_ERR_NOMEM, "no thread for rank %d", n);
             break;

@@ -10,7 +10,8 @@ im_status im_tensor_time_op(im_context *ctx, const im_op_kind *k, const im_op_ar
                             double *best) IM_MUST_CHECK;
 
 /* FLOP/s of a large product of operands of type t (fp32 or bf16) with `threads` threads: the best of many runs in about 0.2 s,
- * through the same kernel that training uses, of 1024 x 1024 x 1024 and 1024 x 3072 x 768. */
+ * through the same kernel that training uses, of 1024 x 1024 x 1024 and 1024 x 3072 x 768. A machine that needs longer than 0.3 s for
+ * the first of these is measured with the largest of 512, 256 and 128 cubed for which it does not, so that it is never held up. */
 im_status im_tensor_machine_rate(im_context *ctx, im_dtype t, int threads, double *flops_per_s) IM_MUST_CHECK;
 /* The same of a given product c(M,N) = a(M,K) b(K,N); trans_a: a is stored (K,M); trans_b: b is stored (N,K); accumulate into fp32 c. */
 typedef struct im_rate_product {

@@ -88,7 +88,7 @@ im_status im_train_rank_pace(im_train_run *r, im_pace *out)
     return copy_rate(r->ctx, &out->bytes);
 }
 
-/* After the first step, so that it does not delay it: about 0.2 s. Without fast kernels a smaller product must do. */
+/* After the first step, so that it does not delay it: about 0.2 s. */
 static void measure_machine(im_train_run *r)
 {
     if (!r->env->measure_rate || r->rate != 0 || im_train_paced(r))
@@ -96,12 +96,7 @@ static void measure_machine(im_train_run *r)
     int cores = im_machine_cores(), threads = r->ranks_here * r->plan.threads;
     if (r->ranks > 1 && threads > cores)
         threads = cores;
-#ifdef IM_HAVE_DNNL
     im_status status = im_tensor_machine_rate(r->ctx, r->plan.precision, threads, &r->rate);
-#else
-    im_rate_product p = {.M = 256, .N = 256, .K = 256, .trans_b = true, .type = r->plan.precision, .kernels = IM_KERNELS_FAST, .threads = threads};
-    im_status status = im_tensor_product_rate(r->ctx, &p, &r->rate);
-#endif
     if (status != IM_OK) {
         im_log(r->ctx, IM_LOG_WARN, "train", "no MFU: the machine's rate could not be measured: %s", im_error_text(r->ctx));
         im_error_clear(r->ctx);

@@ -93,6 +93,20 @@ void *im_arena_alloc(im_arena *a, size_t nbytes)
     return p;
 }
 
+void *im_arena_grow(im_arena *a, void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    size_t next = *cap ? 2 * *cap : 64;
+    void *more = next > SIZE_MAX / size ? NULL : im_arena_alloc(a, next * size);
+    if (!more)
+        return NULL;
+    if (n)
+        memcpy(more, array, n * size);
+    *cap = next;
+    return more;
+}
+
 char *im_arena_strdup(im_arena *a, const char *s)
 {
     size_t n = strlen(s) + 1;

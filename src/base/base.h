@@ -54,6 +54,9 @@ size_t im_arena_bytes(const im_arena *a); /* given out so far */
 void *im_arena_alloc(im_arena *a, size_t nbytes);
 char *im_arena_strdup(im_arena *a, const char *s);
 char *im_arena_printf(im_arena *a, const char *fmt, ...) IM_PRINTF(2, 3);
+/* Room for one more: `array` of n elements of `size` bytes, or a copy of it that is twice as large; *cap elements, 64 at first. The old array stays
+ * until the arena goes. NULL: no memory. */
+void *im_arena_grow(im_arena *a, void *array, size_t n, size_t *cap, size_t size);
 #define IM_ARENA_NEW(a, type, n) ((type *)im_arena_alloc((a), sizeof(type) * (size_t)(n)))
 
 /* malloc-family wrappers that record the failure; *out NULL-initialised by caller is not needed */

@@ -90,16 +90,10 @@ static bool was_read(const lint *l, const char *path)
 
 static im_status remember(lint *l, const char *path)
 {
-    if (l->nread == l->read_cap) {
-        size_t cap = l->read_cap ? 2 * l->read_cap : 16;
-        const char **more = IM_ARENA_NEW(l->cli->arena, const char *, cap);
-        if (!more)
-            return im_fail(l->cli->ctx, IM_ERR_NOMEM, "no memory for %s", path);
-        if (l->nread)
-            memcpy(more, l->read, l->nread * sizeof *more);
-        l->read = more;
-        l->read_cap = cap;
-    }
+    const char **room = im_arena_grow(l->cli->arena, l->read, l->nread, &l->read_cap, sizeof *room);
+    if (!room)
+        return im_fail(l->cli->ctx, IM_ERR_NOMEM, "no memory for %s", path);
+    l->read = room;
     l->read[l->nread++] = path;
     return IM_OK;
 }

@@ -20,18 +20,12 @@ static const char *text_of(im_arena *a, const char *fmt, va_list ap)
 
 void im_check_say(im_check_result *r, im_verdict verdict, const char *where, const char *path, const char *value, const char *fmt, ...)
 {
-    if (r->n == r->cap) {
-        const size_t cap = r->cap ? 2 * r->cap : 8;
-        im_check_item *more = IM_ARENA_NEW(r->arena, im_check_item, cap);
-        if (!more) {
-            r->failed = true;
-            return;
-        }
-        if (r->n)
-            memcpy(more, r->item, r->n * sizeof *more);
-        r->item = more;
-        r->cap = cap;
+    im_check_item *room = im_arena_grow(r->arena, r->item, r->n, &r->cap, sizeof *room);
+    if (!room) {
+        r->failed = true;
+        return;
     }
+    r->item = room;
     va_list ap;
     va_start(ap, fmt);
     im_check_item *item = &r->item[r->n++];
@@ -237,16 +231,10 @@ void im_check_report_init(im_arena *a, im_check_report *out)
 
 im_status im_check_add_part(im_context *ctx, im_check_report *report, const char *name, im_check_kind kind, im_check_part **out)
 {
-    if (report->n == report->cap) {
-        const size_t cap = report->cap ? 2 * report->cap : 8;
-        im_check_part *more = IM_ARENA_NEW(report->arena, im_check_part, cap);
-        if (!more)
-            return im_fail(ctx, IM_ERR_NOMEM, "no memory for the checks of %s", name);
-        if (report->n)
-            memcpy(more, report->part, report->n * sizeof *more);
-        report->part = more;
-        report->cap = cap;
-    }
+    im_check_part *room = im_arena_grow(report->arena, report->part, report->n, &report->cap, sizeof *room);
+    if (!room)
+        return im_fail(ctx, IM_ERR_NOMEM, "no memory for the checks of %s", name);
+    report->part = room;
     im_check_part *part = &report->part[report->n];
     *part = (im_check_part){.name = name, .result = IM_ARENA_NEW(report->arena, im_check_result, im_check_table_rows)};
     if (!part->result)

@@ -23,18 +23,12 @@ static void add(facts *f, const char *what, const char *value, const char *path)
 {
     if (!value)
         return; /* not known: not compared */
-    if (f->n == f->cap) {
-        const size_t cap = f->cap ? 2 * f->cap : 64;
-        fact *more = IM_ARENA_NEW(f->r->arena, fact, cap);
-        if (!more) {
-            f->r->failed = true;
-            return;
-        }
-        if (f->n)
-            memcpy(more, f->item, f->n * sizeof *more);
-        f->item = more;
-        f->cap = cap;
+    fact *room = im_arena_grow(f->r->arena, f->item, f->n, &f->cap, sizeof *room);
+    if (!room) {
+        f->r->failed = true;
+        return;
     }
+    f->item = room;
     f->item[f->n++] = (fact){.what = what, .value = value, .path = path, .host = f->at};
 }
 

@@ -33,18 +33,12 @@ static im_env_advice *add(want *w, bool consider, const char *name, const char *
 static im_env_advice *add(want *w, bool consider, const char *name, const char *value, const char *fmt, ...)
 {
     im_env_advices *l = w->out;
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 16;
-        im_env_advice *more = IM_ARENA_NEW(l->arena, im_env_advice, cap);
-        if (!more) {
-            l->failed = true;
-            return NULL;
-        }
-        if (l->n)
-            memcpy(more, l->item, l->n * sizeof *more);
-        l->item = more;
-        l->cap = cap;
+    im_env_advice *room = im_arena_grow(l->arena, l->item, l->n, &l->cap, sizeof *room);
+    if (!room) {
+        l->failed = true;
+        return NULL;
     }
+    l->item = room;
     va_list ap;
     va_start(ap, fmt);
     im_env_advice *x = &l->item[l->n++];
@@ -57,18 +51,12 @@ static void command(want *w, const char *fmt, ...) IM_PRINTF(2, 3);
 static void command(want *w, const char *fmt, ...)
 {
     im_env_advices *l = w->out;
-    if (l->ncommand == l->command_cap) {
-        size_t cap = l->command_cap ? 2 * l->command_cap : 32;
-        const char **more = IM_ARENA_NEW(l->arena, const char *, cap);
-        if (!more) {
-            l->failed = true;
-            return;
-        }
-        if (l->ncommand)
-            memcpy(more, l->command, l->ncommand * sizeof *more);
-        l->command = more;
-        l->command_cap = cap;
+    const char **room = im_arena_grow(l->arena, l->command, l->ncommand, &l->command_cap, sizeof *room);
+    if (!room) {
+        l->failed = true;
+        return;
     }
+    l->command = room;
     va_list ap;
     va_start(ap, fmt);
     l->command[l->ncommand++] = print(w, fmt, ap);

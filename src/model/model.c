@@ -51,18 +51,10 @@ struct im_table {
 /* Room for one more, in the model's arena: the old array stays there until the model dies, half the size of the new one at most. */
 static void *grow(im_table *t, void *array, size_t n, size_t *cap, size_t size)
 {
-    if (n < *cap)
-        return array;
-    const size_t next = *cap ? 2 * *cap : 64;
-    void *bigger = im_arena_alloc(t->m->arena, next * size);
-    if (!bigger) {
+    void *room = im_arena_grow(t->m->arena, array, n, cap, size);
+    if (!room)
         t->status = im_fail(t->ctx, IM_ERR_NOMEM, "no memory for the parameter table of %s", t->m->source);
-        return NULL;
-    }
-    if (n)
-        memcpy(bigger, array, n * size);
-    *cap = next;
-    return bigger;
+    return room;
 }
 
 void im_model_add_unit(im_table *t, im_unit_type type, int32_t block)
@@ -269,13 +261,7 @@ im_status im_model_list(im_context *ctx, const char *models_dir, im_arena *a, co
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (!ends_with(entry->d_name, ".json") || entry->d_name[0] == '.')
             continue;
-        if (count == cap) {
-            cap = cap ? 2 * cap : 64;
-            const char **bigger = IM_ARENA_NEW(a, const char *, cap);
-            if (bigger && count)
-                memcpy(bigger, list, count * sizeof *list);
-            list = bigger;
-        }
+        list = im_arena_grow(a, list, count, &cap, sizeof *list);
         char *name = list ? im_arena_strdup(a, entry->d_name) : NULL;
         if (!name) {
             status = im_fail(ctx, IM_ERR_NOMEM, "no memory for the names in %s", models_dir);

@@ -96,10 +96,8 @@ static int run_draw(im_cli *cli, int argc, char **argv)
     im_option_list rest;
     im_train_options t;
     im_status status = im_cli_options(cli, argc, argv, &o, given, &rest);
-    if (status == IM_OK && rest.n > 1)
-        status = im_fail(cli->ctx, IM_ERR_ARG, "one plan at a time, not %s too", rest.item[1]);
     if (status == IM_OK)
-        status = im_cli_layout_options(cli, rest.n ? rest.item[0] : NULL, draw_rows, IM_COUNT_OF(draw_rows), &o.layout, given, &t);
+        status = im_cli_layout_options(cli, &rest, draw_rows, IM_COUNT_OF(draw_rows), &o.layout, given, &t);
     if (status == IM_OK)
         status = draw(cli, &o, &t);
     return im_cli_exit(cli, status);

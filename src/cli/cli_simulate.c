@@ -444,10 +444,8 @@ static int run(im_cli *cli, int argc, char **argv)
     im_train_options t;
     int code = IM_EXIT_DONE;
     im_status status = im_cli_options(cli, argc, argv, &o, given, &rest);
-    if (status == IM_OK && rest.n > 1)
-        status = im_fail(cli->ctx, IM_ERR_ARG, "one plan at a time, not %s too", rest.item[1]);
     if (status == IM_OK)
-        status = im_cli_layout_options(cli, rest.n ? rest.item[0] : NULL, rows, IM_COUNT_OF(rows), &o.layout, given, &t);
+        status = im_cli_layout_options(cli, &rest, rows, IM_COUNT_OF(rows), &o.layout, given, &t);
     if (status == IM_OK)
         status = simulate(cli, &o, &t, &code);
     return status == IM_OK ? code : im_cli_exit(cli, status);

@@ -40,9 +40,12 @@ static im_status read_plan(im_cli *cli, const char *path, im_train_options *o)
     return im_train_options_parse(cli->ctx, cli->arena, 2, argv, o);
 }
 
-im_status im_cli_layout_options(im_cli *cli, const char *path, const im_option *rows, size_t nrows, const im_cli_layout *from, const bool *given,
-                                im_train_options *out)
+im_status im_cli_layout_options(im_cli *cli, const im_option_list *words, const im_option *rows, size_t nrows, const im_cli_layout *from,
+                                const bool *given, im_train_options *out)
 {
+    if (words->n > 1)
+        return im_fail(cli->ctx, IM_ERR_ARG, "one plan at a time, not %s too", words->item[1]);
+    const char *path = words->n ? words->item[0] : NULL;
     if (path)
         IM_TRY(read_plan(cli, path, out));
     else

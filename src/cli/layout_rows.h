@@ -37,7 +37,7 @@ typedef struct im_cli_layout {
                                                                                                             NULL},                                     \
         {"recompute", IM_OPT_CHOICE, "none", 0, 0, "none|selective|full", "Activations that are computed again.", "WHAT", IM_CLI_LAYOUT_AT(recompute), \
          0,           false,         NULL},                                                                                                            \
-        {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1|zb-h2", "The pipeline's schedule.", "HOW", IM_CLI_LAYOUT_AT(pipeline),       \
+        {"pipeline", IM_OPT_CHOICE, "1f1b", 0, 0, "gpipe|1f1b|interleaved|zb-h1|zb-h2", "The pipeline's schedule.", "HOW", IM_CLI_LAYOUT_AT(pipeline), \
          0,          false,         NULL},                                                                                                             \
         {"chunks", IM_OPT_INT, "0", 0, IM_MAX_CHUNKS, NULL, "Interleaved: runs of blocks that a stage has (0: 2).", "N", IM_CLI_LAYOUT_AT(chunks),     \
          0,        false,      NULL},                                                                                                                  \
@@ -61,10 +61,10 @@ typedef struct im_cli_layout {
             NULL                                                                                                                                       \
     }
 
-/* The options of a training run: those of the run or file when `path` is there (else defaults), with those given on the command line in their place.
- * `rows`, `given`: of the command. */
-im_status im_cli_layout_options(im_cli *cli, const char *path, const im_option *rows, size_t nrows, const im_cli_layout *from, const bool *given,
-                                im_train_options *out) IM_MUST_CHECK;
+/* The options of a training run: those of the run or file that `words` name (one at most; none: defaults), with those given on the command line in
+ * their place. `rows`, `given`: of the command. */
+im_status im_cli_layout_options(im_cli *cli, const im_option_list *words, const im_option *rows, size_t nrows, const im_cli_layout *from,
+                                const bool *given, im_train_options *out) IM_MUST_CHECK;
 /* Their model and plan; the model is the caller's to close. */
 im_status im_cli_layout_plan(im_cli *cli, const im_train_options *t, im_model **model, im_plan *plan) IM_MUST_CHECK;
 

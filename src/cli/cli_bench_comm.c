@@ -1,8 +1,8 @@
 /* imece bench comm: what communication between ranks costs here. */
 #include "cli/bench_comm.h"
+#include "cli/bench_ranks.h"
 #include "cli/launch.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 typedef struct comm_options {
@@ -44,56 +44,37 @@ static const im_option rows[] = {
 enum { MOST_ROWS = IM_BENCH_COMM_OPS * 24 };
 
 typedef struct bench_rank {
-    pthread_t thread;
-    im_context *ctx;
-    im_comm_threads_world *world;
-    im_comm_mpi_world *mpi; /* both NULL: self */
-    const comm_options *o;
-    int rank;
-    im_status status;
     im_bench_comm_row row[MOST_ROWS];
     size_t n;
 } bench_rank;
 
-static im_status run_rank(bench_rank *b)
+typedef struct bench {
+    const comm_options *o;
+    im_comm_mpi_world *mpi;
+    bench_rank *rank; /* [ranks]; of a job, this process's alone */
+} bench;
+
+static im_status run_rank(void *arg, const im_bench_seat *s)
 {
-    im_device *d;
-    im_comm *c = NULL;
+    bench *b = arg;
+    bench_rank *r = &b->rank[b->mpi ? 0 : s->rank];
+    const char *only = b->o->op ? im_bench_comm_ops[b->o->op - 1] : NULL;
+    return im_bench_comm(s->c, s->d, only, (size_t)b->o->least, (size_t)b->o->most, r->row, &r->n);
+}
+
+static void print_rows(const bench *b, im_str *out)
+{
     const comm_options *o = b->o;
-    IM_TRY(im_device_open(b->ctx, &(im_device_config){.threads = 1, .comm_threads = true}, &d));
-    im_status status;
-    if (b->mpi)
-        IM_TRY_GOTO(im_comm_mpi_attach(b->mpi, d, &c), close_device);
-    else
-        IM_TRY_GOTO(b->world ? im_comm_threads_attach(b->world, d, b->rank, &c) : im_comm_self(d, &c), close_device);
-    const char *only = o->op ? im_bench_comm_ops[o->op - 1] : NULL;
-    status = im_bench_comm(c, d, only, (size_t)o->least, (size_t)o->most, b->row, &b->n);
-    if (status != IM_OK)
-        im_comm_abort(c);
-    im_comm_destroy(c);
-close_device:
-    im_device_close(d);
-    return status;
-}
-
-static void *rank_main(void *arg)
-{
-    bench_rank *b = arg;
-    b->status = run_rank(b);
-    return NULL;
-}
-
-static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
-{
-    const char *backend = b->mpi ? "mpi" : b->world ? "threads" : "self";
+    const bench_rank *mine = &b->rank[0];
+    const char *backend = b->mpi ? "mpi" : o->backend == 0 ? "threads" : "self";
     int cores = b->mpi ? im_comm_mpi_where(b->mpi).cores : im_machine_cores();
     if (o->json)
         im_str_printf(out, "{\"backend\":\"%s\",\"ranks\":%lld,\"cores\":%d,\"rows\":[", backend, (long long)o->ranks, cores);
     else
         im_str_printf(out, "%lld ranks (%s), %d cores, fp32; medians of rank 0\n%-16s%12s%12s%12s%12s%12s\n", (long long)o->ranks, backend, cores,
                       "operation", "bytes", "us queued", "us waited", "alg GB/s", "bus GB/s");
-    for (size_t i = 0; i < b->n; i++) {
-        const im_bench_comm_row *r = &b->row[i];
+    for (size_t i = 0; i < mine->n; i++) {
+        const im_bench_comm_row *r = &mine->row[i];
         double rate = (double)r->nbytes / r->seconds;
         if (o->json)
             im_str_printf(
@@ -108,52 +89,40 @@ static void print_rows(const comm_options *o, const bench_rank *b, im_str *out)
         im_str_append(out, "]}\n");
 }
 
-/* This process is one rank. */
-static im_status run_process(im_cli *cli, bench_rank *b, im_comm_mpi_world *mpi)
+static im_status all_right(im_cli *cli, const bench *b)
 {
-    b->mpi = mpi;
-    b->ctx = cli->ctx;
-    b->rank = im_comm_mpi_where(mpi).rank;
-    return run_rank(b);
+    int first = b->mpi ? im_comm_mpi_where(b->mpi).rank : 0;
+    for (int64_t k = 0; k < (b->mpi ? 1 : b->o->ranks); k++)
+        for (size_t i = 0; i < b->rank[k].n; i++)
+            if (!b->rank[k].row[i].good)
+                return im_fail(cli->ctx, IM_ERR_CHECK, "rank %lld: %s of %zu bytes gave a wrong result", (long long)(first + k), b->rank[k].row[i].op,
+                               b->rank[k].row[i].nbytes);
+    return IM_OK;
 }
 
-/* Ranks are threads; the first error of one is told as the command's. */
-static im_status run_ranks(im_cli *cli, const comm_options *o, bench_rank *b, im_comm_mpi_world *mpi)
+static im_status measure(im_cli *cli, const comm_options *o, im_comm_mpi_world *mpi)
 {
-    b->o = o;
-    if (mpi)
-        return run_process(cli, b, mpi);
-    im_comm_threads_world *world = NULL;
-    int n = 0;
-    im_status status = IM_OK;
-    if (o->backend == 0)
-        IM_TRY(im_comm_threads_world_create(cli->ctx, &(im_comm_threads_config){.size = (int)o->ranks, .deadline = 120}, &world));
-    for (; n < o->ranks && status == IM_OK; n++) {
-        b[n].world = world;
-        b[n].o = o;
-        b[n].rank = n;
-        status = im_context_create(&b[n].ctx);
-        if (status == IM_OK && pthread_create(&b[n].thread, NULL, rank_main, &b[n]) != 0) {
-            im_context_destroy(b[n].ctx);
-            status = im_fail(cli->ctx, IM_ERR_NOMEM, "no thread for rank %d", n);
-            break;
-        }
+    void *memory;
+    im_str out = {0};
+    IM_TRY(im_alloc(cli->ctx, mpi ? 1 : (size_t)o->ranks, sizeof(bench_rank), &memory));
+    bench b = {.o = o, .mpi = mpi, .rank = memory};
+    const im_bench_ranks how = {
+        .ranks = (int)o->ranks, .threads = 1, .deadline = 120, .mpi = mpi, .self = o->backend == 1, .work = run_rank, .arg = &b};
+    im_status status = im_bench_on_ranks(cli->ctx, &how);
+    if (status == IM_OK && !(mpi && im_comm_mpi_where(mpi).rank)) {
+        print_rows(&b, &out);
+        fputs(im_str_text(&out), stdout);
     }
-    for (int i = 0; i < n; i++) {
-        pthread_join(b[i].thread, NULL);
-        if (b[i].status != IM_OK && status == IM_OK)
-            status = im_fail(cli->ctx, b[i].status, "rank %d: %s", i, im_error_text(b[i].ctx));
-        im_context_destroy(b[i].ctx);
-    }
-    im_comm_threads_world_destroy(world);
+    if (status == IM_OK)
+        status = all_right(cli, &b);
+    im_str_free(&out);
+    free(b.rank);
     return status;
 }
 
 static int run_comm(im_cli *cli, int argc, char **argv)
 {
     comm_options o;
-    im_str out = {0};
-    bench_rank *b = NULL;
     im_comm_mpi_world *mpi = NULL;
     im_status status = im_cli_options(cli, argc, argv, &o, NULL, NULL);
     if (status == IM_OK && o.backend == 0)
@@ -165,21 +134,8 @@ static int run_comm(im_cli *cli, int argc, char **argv)
     if (status == IM_OK && (o.least > o.most || o.least % 4 || o.most % 4))
         status =
             im_fail(cli->ctx, IM_ERR_ARG, "sizes from --min %lld to --max %lld: multiples of 4, ascending", (long long)o.least, (long long)o.most);
-    if (status == IM_OK && !(b = calloc((size_t)o.ranks, sizeof *b)))
-        status = im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %lld ranks", (long long)o.ranks);
     if (status == IM_OK)
-        status = run_ranks(cli, &o, b, mpi);
-    if (status == IM_OK && !(mpi && b->rank)) {
-        print_rows(&o, &b[0], &out);
-        fputs(im_str_text(&out), stdout);
-    }
-    for (int64_t k = 0; status == IM_OK && k < (mpi ? 1 : o.ranks); k++)
-        for (size_t i = 0; i < b[k].n && status == IM_OK; i++)
-            if (!b[k].row[i].good)
-                status =
-                    im_fail(cli->ctx, IM_ERR_CHECK, "rank %d: %s of %zu bytes gave a wrong result", b[k].rank, b[k].row[i].op, b[k].row[i].nbytes);
-    im_str_free(&out);
-    free(b);
+        status = measure(cli, &o, mpi);
     return im_cli_leave_job(cli, mpi, status);
 }
 

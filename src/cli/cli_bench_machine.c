@@ -1,11 +1,11 @@
 /* imece bench machine: this machine, or the machines of a job, measured into a cluster file. */
 #include "cli/bench_comm.h"
+#include "cli/bench_ranks.h"
 #include "cli/launch.h"
 #include "tensor/rate.h"
 #include "topology/cluster.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,13 +61,10 @@ static const int64_t sizes[SIZES] = {32, 64, 128, 256, 512, 1024};
 static const im_dtype types[2] = {IM_F32, IM_BF16};
 
 typedef struct machine_rank {
-    pthread_t thread;
     im_context *ctx;
-    im_comm_threads_world *world;
     im_comm_mpi_world *mpi;
     const machine_options *o;
     int rank, size, local, threads; /* ranks in all, of a host */
-    im_status status;
     double flops[2][SIZES], launch;
     im_memory_rate memory;
     im_bench_comm_row row[COMM_ROWS]; /* within the host: all_reduce, then sendrecv */
@@ -146,59 +143,13 @@ static im_status measure_links(machine_rank *b, im_device *d, im_comm *world)
     return status;
 }
 
-static im_status run_rank(machine_rank *b)
+static im_status run_rank(void *arg, const im_bench_seat *s)
 {
-    im_device *d;
-    im_comm *c = NULL;
-    IM_TRY(im_device_open(b->ctx, &(im_device_config){.threads = b->threads, .comm_threads = true}, &d));
-    im_status status = b->mpi ? im_comm_mpi_attach(b->mpi, d, &c) : b->world ? im_comm_threads_attach(b->world, d, b->rank, &c) : im_comm_self(d, &c);
-    if (status == IM_OK)
-        status = measure_device(b);
-    if (status == IM_OK)
-        status = measure_links(b, d, c);
-    if (status != IM_OK && c)
-        im_comm_abort(c);
-    im_comm_destroy(c);
-    im_device_close(d);
-    return status;
-}
-
-static void *rank_main(void *arg)
-{
-    machine_rank *b = arg;
-    b->status = run_rank(b);
-    return NULL;
-}
-
-static im_status run_threads(im_cli *cli, const machine_options *o, machine_rank *b)
-{
-    const machine_rank alike = b[0]; /* the first runs already when the second is made */
-    im_comm_threads_world *world = NULL;
-    int n = 0;
-    im_status status = IM_OK;
-    if (o->ranks > 1)
-        IM_TRY(im_comm_threads_world_create(cli->ctx, &(im_comm_threads_config){.size = (int)o->ranks, .deadline = 300}, &world));
-    for (; n < o->ranks && status == IM_OK; n++) {
-        b[n] = alike;
-        b[n].world = world;
-        b[n].rank = n;
-        status = im_context_create(&b[n].ctx);
-        if (status != IM_OK)
-            break;
-        if (pthread_create(&b[n].thread, NULL, rank_main, &b[n]) != 0) {
-            im_context_destroy(b[n].ctx);
-            status = im_fail(cli->ctx, IM_ERR_NOMEM, "no thread for rank %d", n);
-            break;
-        }
-    }
-    for (int i = 0; i < n; i++) {
-        pthread_join(b[i].thread, NULL);
-        if (b[i].status != IM_OK && status == IM_OK)
-            status = im_fail(cli->ctx, b[i].status, "rank %d: %s", i, im_error_text(b[i].ctx));
-        im_context_destroy(b[i].ctx);
-    }
-    im_comm_threads_world_destroy(world);
-    return status;
+    machine_rank *all = arg, *b = all->mpi ? all : &all[s->rank];
+    b->ctx = s->ctx;
+    b->rank = s->rank;
+    IM_TRY(measure_device(b));
+    return measure_links(b, s->d, s->c);
 }
 
 /* ---- storage ----------------------------------------------------------------------- */
@@ -316,7 +267,7 @@ static im_status measure(im_cli *cli, machine_options *o, im_comm_mpi_world *mpi
     machine_rank *b = calloc(mpi ? 1 : (size_t)o->ranks, sizeof *b);
     if (!b)
         return im_fail(cli->ctx, IM_ERR_NOMEM, "no memory for %lld ranks", (long long)o->ranks);
-    *b = (machine_rank){.o = o, .mpi = mpi, .ctx = cli->ctx, .size = (int)o->ranks, .local = (int)o->ranks};
+    *b = (machine_rank){.o = o, .mpi = mpi, .size = (int)o->ranks, .local = (int)o->ranks};
     int cores = im_machine_cores();
     im_status status = IM_OK;
     if (mpi) {
@@ -330,8 +281,12 @@ static im_status measure(im_cli *cli, machine_options *o, im_comm_mpi_world *mpi
                              "on each, machine by machine");
     }
     b->threads = o->threads ? (int)o->threads : cores > b->local ? cores / b->local : 1;
+    for (int64_t i = 1; !mpi && i < o->ranks; i++)
+        b[i] = b[0];
+    const im_bench_ranks how = {
+        .ranks = (int)o->ranks, .threads = b->threads, .deadline = 300, .mpi = mpi, .self = !mpi && o->ranks == 1, .work = run_rank, .arg = b};
     if (status == IM_OK)
-        status = mpi ? run_rank(b) : run_threads(cli, o, b);
+        status = im_bench_on_ranks(cli->ctx, &how);
     bool tells = !mpi || !b->rank;
     if (status == IM_OK && tells && o->storage)
         status = measure_storage(cli, o, &storage);

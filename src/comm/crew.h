@@ -18,7 +18,7 @@ typedef struct im_crew_work {
     void (*close)(void *arg);     /* in any case */
 } im_crew_work;
 
-/* ranks: >= 2. deadline: of the world's operations, in seconds; 0: im_comm's own. */
+/* ranks: >= 1. deadline: of the world's operations, in seconds; 0: im_comm's own. */
 im_status im_crew_create(im_context *ctx, int ranks, double deadline, im_crew **out) IM_MUST_CHECK;
 void im_crew_destroy(im_crew *c); /* after join; NULL is allowed */
 im_comm_threads_world *im_crew_world(im_crew *c);

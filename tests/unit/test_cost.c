@@ -1,5 +1,6 @@
 /* Costs by hand: products, bytes, collectives on the links that they cross, NCCL's tables. */
 #include "plan/cost.h"
+#include "world.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,12 +22,6 @@ static const char rack[] =
     "network: {kind: fat-tree, nics: 8, link: 100 Gb/s, latency: 5 us, hop: 1 us, levels: [{name: leaf, nodes: 16, oversubscription: 4},"
     " {name: spine, nodes: 64, oversubscription: 1}]}\n";
 
-typedef struct world {
-    im_context *ctx;
-    im_cluster *c;
-    im_model *m;
-} world;
-
 static im_cluster *cluster_of(im_context *ctx, const char *text)
 {
     im_cluster *c = NULL;
@@ -37,24 +32,7 @@ static im_cluster *cluster_of(im_context *ctx, const char *text)
 
 static int open_world(void **state)
 {
-    world *w = calloc(1, sizeof *w);
-    if (!w || im_context_create(&w->ctx) != IM_OK)
-        return -1;
-    w->c = cluster_of(w->ctx, rack);
-    if (im_model_open(w->ctx, "gpt3-6.7b", IM_SOURCE_MODELS_DIR, &w->m) != IM_OK)
-        return -1;
-    *state = w;
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    world *w = *state;
-    im_model_close(w->m);
-    im_cluster_close(w->c);
-    im_context_destroy(w->ctx);
-    free(w);
-    return 0;
+    return make_world(state, rack, "gpt3-6.7b");
 }
 
 static im_cost *cost_of(world *w, const im_cluster *c, int tp, int dp, int pp, const int *device)

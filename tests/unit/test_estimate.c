@@ -1,5 +1,6 @@
 /* Estimates: events against the plain simulation, folded against whole, what a step adds up to, links that never carry more than their rate. */
 #include "plan/estimate.h"
+#include "world.h"
 
 #include "base/json.h"
 
@@ -26,32 +27,9 @@ static const char rack[] =
     " {name: spine, nodes: 64, oversubscription: 1}]}\n"
     "price: {device_hour: 2 USD}\n";
 
-typedef struct world {
-    im_context *ctx;
-    im_cluster *c;
-    im_model *m;
-} world;
-
 static int open_world(void **state)
 {
-    world *w = calloc(1, sizeof *w);
-    im_json *doc;
-    if (!w || im_context_create(&w->ctx) != IM_OK || im_cluster_parse(w->ctx, "rack.yaml", rack, strlen(rack), &w->c) != IM_OK ||
-        im_json_parse(w->ctx, "test.json", even_model, strlen(even_model), &doc) != IM_OK || im_model_parse(w->ctx, doc, &w->m) != IM_OK)
-        return -1;
-    im_json_free(doc);
-    *state = w;
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    world *w = *state;
-    im_model_close(w->m);
-    im_cluster_close(w->c);
-    im_context_destroy(w->ctx);
-    free(w);
-    return 0;
+    return make_world(state, rack, even_model);
 }
 
 static im_plan plan_of(const world *w, int tp, int dp, int pp, int m)

@@ -1,5 +1,6 @@
 /* Searches: bounds against full enumeration, the outline against whole programs, and what may never happen. */
 #include "plan/search_leaves.h"
+#include "world.h"
 
 #include "base/json.h"
 #include "plan/estimate.h"
@@ -24,32 +25,9 @@ static const char boxes[] = "name: boxes\nnodes: 2\ndevices_per_node: 4\n"
                             "network: {kind: tree, nics: 1, link: 2 Gb/s, latency: 10 us}\n"
                             "price: {device_hour: 2 USD}\n";
 
-typedef struct world {
-    im_context *ctx;
-    im_cluster *c;
-    im_model *m;
-} world;
-
 static int open_world(void **state)
 {
-    world *w = calloc(1, sizeof *w);
-    im_json *doc;
-    if (!w || im_context_create(&w->ctx) != IM_OK || im_cluster_parse(w->ctx, "boxes.yaml", boxes, strlen(boxes), &w->c) != IM_OK ||
-        im_json_parse(w->ctx, "test.json", model_text, strlen(model_text), &doc) != IM_OK || im_model_parse(w->ctx, doc, &w->m) != IM_OK)
-        return -1;
-    im_json_free(doc);
-    *state = w;
-    return 0;
-}
-
-static int close_world(void **state)
-{
-    world *w = *state;
-    im_model_close(w->m);
-    im_cluster_close(w->c);
-    im_context_destroy(w->ctx);
-    free(w);
-    return 0;
+    return make_world(state, boxes, model_text);
 }
 
 static im_search_request request_of(const world *w, int devices, int64_t batch)

@@ -117,7 +117,7 @@ static im_status advise_fixes(im_context *ctx, const im_search_request *r, im_st
         if (!memcmp(was, (const char *)&any + keys[i].offset, n))
             continue;
         memcpy((char *)&q.fix + keys[i].offset, (const char *)&any + keys[i].offset, n);
-        snprintf(what, sizeof what, "without --fix %s", keys[i].name);
+        snprintf(what, sizeof what, "--fix %s left out", keys[i].name);
         IM_TRY(try_it(ctx, &q, what, out, &fits));
     }
     return IM_OK;
@@ -160,11 +160,50 @@ static im_status advise_devices(im_context *ctx, const im_search_request *r, im_
     return IM_OK;
 }
 
-im_status im_cli_plan_advise(im_context *ctx, const im_search_request *r, im_str *out)
+static int64_t fixed_or(int fixed, int64_t otherwise)
+{
+    return fixed > 0 ? fixed : otherwise;
+}
+
+/* The most devices, up to what was asked for, that some tp x pp x dp is: tp as the heads allow, pp up to the blocks, dp up to the sequences. When what is
+ * fixed has more than were asked for, that many. */
+static im_status advise_count(im_context *ctx, const im_search_request *r, im_str *out)
+{
+    const im_arch *a = &r->base.model->arch;
+    const im_search_fix *x = &r->fix;
+    im_context *scratch;
+    int64_t most = 0;
+    IM_TRY(im_context_create(&scratch));
+    for (int64_t tp = fixed_or(x->tp, 1); tp <= fixed_or(x->tp, a->H) && tp <= r->devices; tp++) {
+        im_error_clear(scratch);
+        if (im_share_check(scratch, r->base.model, (int)tp) != IM_OK)
+            continue;
+        for (int64_t pp = fixed_or(x->pp, 1); pp <= fixed_or(x->pp, a->L) && tp * pp <= r->devices; pp++) {
+            int64_t dp = fixed_or(x->dp, r->devices / (tp * pp));
+            dp = dp > r->base.global_batch ? r->base.global_batch : dp;
+            most = tp * pp * dp <= r->devices && tp * pp * dp > most ? tp * pp * dp : most;
+        }
+    }
+    im_context_destroy(scratch);
+    if (!most)
+        most = fixed_or(x->tp, 1) * fixed_or(x->pp, 1) * fixed_or(x->dp, 1);
+    if (most == r->devices || most > im_cluster_devices(r->cluster))
+        return IM_OK;
+    im_search_request q = *r;
+    char what[80];
+    bool fits;
+    q.devices = (int)most;
+    snprintf(what, sizeof what, "%d devices", q.devices);
+    return try_it(ctx, &q, what, out, &fits);
+}
+
+im_status im_cli_plan_advise(im_context *ctx, const im_search_request *r, bool memory, im_str *out)
 {
     bool fits;
     im_search_request q = *r;
     IM_TRY(advise_fixes(ctx, r, out));
+    if (!memory)
+        return advise_count(ctx, r, out);
     if (r->base.precision == IM_F32 && r->cluster->device.peak[IM_NUMBER_BF16] > 0) {
         q.base.precision = IM_BF16;
         IM_TRY(try_it(ctx, &q, "precision bf16", out, &fits));

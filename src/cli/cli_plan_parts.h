@@ -32,8 +32,9 @@ typedef struct im_cli_search {
 
 /* cli_plan_fix.c: "tp=8". */
 im_status im_cli_plan_fix(im_context *ctx, const char *text, im_search_fix *out) IM_MUST_CHECK;
-/* The search again with one thing changed at a time: appends what makes it fit, a line each. */
-im_status im_cli_plan_advise(im_context *ctx, const im_search_request *r, im_str *out) IM_MUST_CHECK;
+/* The search again with one thing changed at a time: appends what makes it fit, a line each. memory: it is what is missing; else
+ * no layout has so many devices. */
+im_status im_cli_plan_advise(im_context *ctx, const im_search_request *r, bool memory, im_str *out) IM_MUST_CHECK;
 
 /* cli_plan_print.c */
 void im_cli_plan_layout_text(const im_search_found *f, im_str *out); /* "tp 8 x pp 4 x dp 2, 1f1b, ZeRO 1, micro-batch 2 (8 of them)" */

@@ -143,8 +143,10 @@ void im_cli_plan_text(const im_cli_search *s, im_str *out)
     }
     if (about)
         im_str_append(out, "      ~ of the outline: tasks of the schedule in time; imece simulate runs all ops\n");
-    if (!s->found.n)
+    if (!s->found.n && s->found.least.memory > 0)
         im_str_append(out, "no layout fits\n");
+    else if (!s->found.n)
+        im_str_printf(out, "no tp x pp x dp of %d devices is allowed with this model, batch and --fix\n", s->request.devices);
     print_refused(s, out);
     for (const char *line = im_str_text(&s->advice); *line; line += strcspn(line, "\n") + 1)
         im_str_printf(out, "%-9s %.*s\n", line == s->advice.data ? "fits with" : "", (int)strcspn(line, "\n"), line);

@@ -91,7 +91,7 @@ static im_status search(im_cli *cli, im_cli_search *s)
     IM_TRY(make_request(cli, s));
     IM_TRY(im_search_open(cli->ctx, &s->request, &s->found));
     IM_TRY(im_search_confirm(cli->ctx, &s->found, &s->request, IM_CONFIRM_OPS));
-    return s->found.n || s->found.least.memory <= 0 ? IM_OK : im_cli_plan_advise(cli->ctx, &s->request, &s->advice);
+    return s->found.n ? IM_OK : im_cli_plan_advise(cli->ctx, &s->request, s->found.least.memory > 0, &s->advice);
 }
 
 /* ---- several clusters ------------------------------------------------------------------------------ */

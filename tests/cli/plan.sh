@@ -54,7 +54,11 @@ least = json.load(open("out"))["plans"][0]["memory_bytes"]
 fast = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)["plans"][0]["memory_bytes"]
 assert least < fast, (least, fast)' $plan "${tiny[@]}" --out '' --json
 expect "objective cost takes fewer devices" 0 'USD a step' -- $plan "${tiny[@]}" --objective cost --out ''
-expect "nothing fits" 3 'no layout fits' 'memory; the nearest needs .* too much' '^fits with +without --fix' '[0-9]+ devices, dp as they allow: then' -- \
+expect "no such count of devices" 3 'no tp x pp x dp of 13 devices is allowed' '^fits with +12 devices: then tp' -- "$IMECE" plan --model gpt2 --cluster h100 \
+    --devices 13 --global-batch 4 --seq-len 64
+expect "what is fixed has more" 3 '^fits with +10 devices: then tp 5 x pp 1 x dp 2' -- "$IMECE" plan --model gpt2 --cluster h100 --devices 7 \
+    --fix tp=5 --fix dp=2 --global-batch 8 --seq-len 64
+expect "nothing fits" 3 'no layout fits' 'memory; the nearest needs .* too much' '^fits with +--fix [a-z-]+ left out: then' '[0-9]+ devices, dp as they allow: then' -- \
     $plan --model llama2-7b --cluster h100 --devices 8 --global-batch 8 --seq-len 4096 --fix tp=1 --fix dp=8 --fix zero=0 --out none.yaml
 check "no plan then" test ! -e none.yaml
 expect "two clusters" 0 'the clusters compared' '^\* DGX .* devices' 'written +plan.yaml: number .* on ' -- \

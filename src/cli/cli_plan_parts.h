@@ -19,6 +19,8 @@ int im_cli_plan_run(im_cli *cli, int argc, char **argv);
 
 extern const im_cli_command im_cli_plan_export_command; /* cli_plan_export.c */
 
+#define IM_CLI_PLAN_HEAD "# imece plan" /* how a plan that the search wrote begins */
+
 /* A search on one cluster, and what was asked. */
 typedef struct im_cli_search {
     const im_cli_plan_options *o;

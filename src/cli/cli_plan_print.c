@@ -240,7 +240,8 @@ void im_cli_plan_yaml(const im_cli_search *s, const im_search_found *f, im_str *
 {
     const im_plan *p = &f->plan;
     im_str plan = {0};
-    im_str_printf(out, "# imece %s. `imece train --config THIS%s --steps N` runs it on %d ranks.\ntrain:\n  model: ", IM_VERSION_STRING,
+    im_str_printf(out,
+                  IM_CLI_PLAN_HEAD " (imece %s). `imece train --config THIS%s --steps N` runs it on %d ranks.\ntrain:\n  model: ", IM_VERSION_STRING,
                   s->o->data ? "" : " --data PREFIX", im_mesh_size(&p->mesh));
     json_string(s->o->model, out);
     if (s->o->data) {

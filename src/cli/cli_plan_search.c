@@ -39,6 +39,20 @@ const im_option im_cli_plan_rows[IM_CLI_PLAN_ROWS] = {
 
 enum { IM_CONFIRM_OPS = 400000 }; /* of all programs that are run to the end, so that an answer comes soon */
 
+/* A file of another kind, such as a run's plan.yaml, is not written over. */
+static im_status check_out(im_context *ctx, const char *path)
+{
+    char head[sizeof IM_CLI_PLAN_HEAD] = "";
+    FILE *f = *path ? fopen(path, "r") : NULL;
+    if (!f)
+        return IM_OK;
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    return !n || !strcmp(head, IM_CLI_PLAN_HEAD)
+               ? IM_OK
+               : im_fail(ctx, IM_ERR_ARG, "%s is there, and not from imece plan: give another --out FILE, or --out ''", path);
+}
+
 static im_status check(im_context *ctx, const im_cli *cli, const im_cli_plan_options *o)
 {
     if (!o->model)
@@ -49,7 +63,7 @@ static im_status check(im_context *ctx, const im_cli *cli, const im_cli_plan_opt
         return im_fail(ctx, IM_ERR_ARG, "--global-batch: how many sequences has a step?");
     if (!o->seq_len)
         return im_fail(ctx, IM_ERR_ARG, "--seq-len: how many tokens has a sequence?");
-    return IM_OK;
+    return check_out(ctx, o->out);
 }
 
 /* What no layout can help. */

@@ -54,6 +54,14 @@ least = json.load(open("out"))["plans"][0]["memory_bytes"]
 fast = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)["plans"][0]["memory_bytes"]
 assert least < fast, (least, fast)' $plan "${tiny[@]}" --out '' --json
 expect "objective cost takes fewer devices" 0 'USD a step' -- $plan "${tiny[@]}" --objective cost --out ''
+echo "# of somebody else" >mine.yaml
+expect "a file of another kind stays" 2 'mine.yaml is there, and not from imece plan' -- "$IMECE" plan --model gpt2 --cluster h100 --devices 2 --global-batch 4 \
+    --seq-len 64 --out mine.yaml
+check "a file of another kind is as it was" grep -qx '# of somebody else' mine.yaml
+for again in 1 2; do
+    expect "a plan is written over by the next ($again)" 0 'written +over.yaml' -- "$IMECE" plan --model gpt2 --cluster h100 --devices 2 --global-batch 4 \
+        --seq-len 64 --out over.yaml
+done
 expect "no such count of devices" 3 'no tp x pp x dp of 13 devices is allowed' '^fits with +12 devices: then tp' -- "$IMECE" plan --model gpt2 --cluster h100 \
     --devices 13 --global-batch 4 --seq-len 64
 expect "what is fixed has more" 3 '^fits with +10 devices: then tp 5 x pp 1 x dp 2' -- "$IMECE" plan --model gpt2 --cluster h100 --devices 7 \

@@ -44,6 +44,7 @@ typedef struct packer {
     im_cli *cli;
     const bundle_options *o;
     im_bundle_to to;
+    char *part; /* its name until it is whole */
     im_root *root;
     im_machine *m;
     size_t files;
@@ -138,18 +139,44 @@ static im_status open_to(packer *p, const char *out)
     if (!is_archive(out)) {
         if (im_path_exists(out))
             return im_fail(ctx, IM_ERR_ARG, "%s is there already: a bundle goes into a new directory, or a file .tar.gz", out);
-        p->to.dir = out;
-        return im_mkdirs(ctx, out);
+        p->to.dir = p->part;
+        return im_mkdirs(ctx, p->part);
     }
-    const int fd = strcmp(out, "-") == 0 ? dup(1) : open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const int fd = strcmp(out, "-") == 0 ? dup(1) : open(p->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return im_fail_errno(ctx, "%s: cannot be written", out);
     return im_tar_create(ctx, fd, &p->to.tar);
 }
 
+/* What was written gets its name when it is whole; else it goes. */
+static im_status settle(packer *p, const char *out, im_status status)
+{
+    im_context *ctx = p->cli->ctx;
+    const bool begun = p->to.dir || p->to.tar;
+    const im_status ended = im_tar_finish(p->to.tar);
+    status = status == IM_OK ? ended : status;
+    if (!begun || strcmp(out, "-") == 0)
+        return status;
+    if (status == IM_OK && rename(p->part, out))
+        status = im_fail_errno(ctx, "%s: cannot be written", out);
+    if (status != IM_OK) {
+        im_context *own; /* what is told is why */
+        if (im_context_create(&own) == IM_OK) {
+            im_status ignored = im_remove_tree(own, p->part);
+            (void)ignored;
+            im_context_destroy(own);
+        }
+    }
+    return status;
+}
+
 static im_status pack(packer *p, const char *out)
 {
     const double since = im_clock_now();
+    p->part =
+        im_arena_printf(p->cli->arena, "%.*s.part-%d", (int)(strlen(out) - (strlen(out) > 1 && out[strlen(out) - 1] == '/')), out, (int)getpid());
+    if (!p->part)
+        return im_fail(p->cli->ctx, IM_ERR_NOMEM, "no memory for a name");
     IM_TRY(im_root_open(p->cli->ctx, p->cli->arena, p->o->root, &p->root));
     IM_TRY(im_machine_read(p->cli->ctx, p->root, &p->m));
     IM_TRY(open_to(p, out));
@@ -178,10 +205,8 @@ static int run_bundle(im_cli *cli, int argc, char **argv)
         status = im_fail(cli->ctx, IM_ERR_ARG, "standard output is a terminal: imece fabric bundle - > FILE.tar.gz");
     if (status == IM_OK) {
         im_cli_catch_signals();
-        status = pack(&p, rest.item[0]);
+        status = settle(&p, rest.item[0], pack(&p, rest.item[0]));
     }
-    const im_status ended = im_tar_finish(p.to.tar);
-    status = status == IM_OK ? ended : status;
     im_root_close(p.root);
     if (status == IM_OK && strcmp(rest.item[0], "-") != 0)
         printf("%s: %zu files of %s\n", rest.item[0], p.files, p.m->hostname.text ? p.m->hostname.text : o.root);

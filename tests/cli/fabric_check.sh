@@ -71,6 +71,10 @@ same() { # the checks say the same of a machine and of its bundle
 expect "a bundle in a directory" 0 'bundle: [0-9]+ files of ndr01' -- "$IMECE" fabric bundle --root "$T/lanes" "$T/bundle"
 check "the directory says what the machine says" same "$T/lanes" "$T/bundle"
 expect "not over another" 2 'is there already' -- "$IMECE" fabric bundle --root "$T/lanes" "$T/bundle"
+for out in full full.tar.gz; do # files may have 1 KiB: as a full disk
+    expect "no room for $out" 1 'cannot be (written|ended)' -- bash -c "trap '' XFSZ; ulimit -f 1; exec \"\$0\" fabric bundle --root \"\$1\" \"\$2\"" "$IMECE" "$T/t" "$T/$out"
+    check "nothing is left of $out" test -z "$(ls -d "$T"/full* 2>/dev/null)"
+done
 expect "a bundle in an archive" 0 'files of roce01' -- "$IMECE" fabric bundle --root "$T/t" "$T/roce01.tar.gz"
 check "the archive says what the machine says" same "$T/t" "$T/roce01.tar.gz"
 check "tar reads the archive" sh -c "tar tzf $T/roce01.tar.gz | grep -q '^sys/bus/pci/devices/0000:10:01.0$'"
